@@ -51,7 +51,7 @@ fn main() {
     let basic = |user: &str, password: &str| format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")));
     let bearer = |token: &str| format!("Bearer {token}");
     let mut line = Line::to(agent.address);
-    assert_eq!(line.ask(&basic("alice", "secret")), 200, "she is remembered from now on");
+    assert_eq!(line.request(&basic("alice", "secret")), 200, "she is remembered from now on");
     compare(
         &mut line,
         "access/password-most",
@@ -92,7 +92,7 @@ fn compare(line: &mut Line, row: &str, questions: usize, ways: &[(&str, String)]
         (1..order.len()).rev().for_each(|at| order.swap(at, fuzz.below(at + 1)));
         for way in &order {
             let began = Instant::now();
-            assert_eq!(line.ask(&ways[*way].1), 401);
+            assert_eq!(line.request(&ways[*way].1), 401);
             // The first ones warm up.
             if round >= questions / 10 {
                 took[*way].push(began.elapsed().as_secs_f64() * 1e6);
@@ -100,10 +100,10 @@ fn compare(line: &mut Line, row: &str, questions: usize, ways: &[(&str, String)]
         }
     }
     let base = median(&mut took[0]);
-    let (first, others) = took.split_first_mut().expect("there are ways");
+    let (first, rest) = took.split_first_mut().expect("there are ways");
     report(&format!("access/{}", ways[0].0), base, "us, median", None);
     let mut most = 0.0_f64;
-    for ((name, _), times) in ways[1..].iter().zip(others) {
+    for ((name, _), times) in ways[1..].iter().zip(rest) {
         let (middle, z) = (median(times), rank_sum(first, times));
         report(
             &format!("access/{name}"),
@@ -139,7 +139,7 @@ impl Line {
         Line(BufReader::new(stream))
     }
     /// The status of the answer.
-    fn ask(&mut self, authorization: &str) -> u16 {
+    fn request(&mut self, authorization: &str) -> u16 {
         let request = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\nAuthorization: {authorization}\r\n\r\n");
         self.0.get_mut().write_all(request.as_bytes()).expect("the agent listens");
         let (mut line, mut status, mut length) = (String::new(), 0, 0);

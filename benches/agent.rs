@@ -26,16 +26,16 @@ use shared::{
 };
 
 fn main() {
-    let asked: Vec<String> = std::env::args().skip(1).collect();
-    let all = asked.iter().any(|word| word == "--all");
+    let requests: Vec<String> = std::env::args().skip(1).collect();
+    let all = requests.iter().any(|word| word == "--all");
     if !is_root() {
         println!("the agent's figures need root: cgroups");
         return;
     }
     as_a_unit();
-    let tasks = asked.iter().find_map(|word| word.parse().ok()).unwrap_or(1000);
+    let tasks = requests.iter().find_map(|word| word.parse().ok()).unwrap_or(1000);
     let sizes: &[usize] = if all { &[tasks, 5000] } else { &[tasks] };
-    let only = |word: &str| asked.iter().any(|other| other == word);
+    let only = |word: &str| requests.iter().any(|other| other == word);
     for tasks in sizes.iter().filter(|_| !only("waking")) {
         idle(*tasks, all && *tasks == 1000);
     }
@@ -56,10 +56,15 @@ fn idle(tasks: usize, long: bool) {
     report(&by_hand, two_preads(&agent), unit, None);
     let walk = walk(&agent, tasks, "idle");
     let idle = cpu_per_minute(agent.pid(), Duration::from_secs(60), || {});
-    report(&format!("agent/idle-{tasks}"), idle, "CPU-s/min", walk.as_ref().map(|walk| walk.beside(idle)));
+    report(&format!("agent/idle-{tasks}"), idle, "CPU-s/min", walk.as_ref().map(|walk| walk.compared_to(idle)));
     report(&format!("agent/supervisors-idle-{tasks}"), supervisors.cpu_per_minute(), "CPU-s/min together", None);
     let scraped = cpu_per_minute(agent.pid(), Duration::from_secs(60), || drop(scrape(&agent)));
-    report(&format!("agent/scraped-{tasks}"), scraped, "CPU-s/min", walk.as_ref().map(|walk| walk.beside(scraped)));
+    report(
+        &format!("agent/scraped-{tasks}"),
+        scraped,
+        "CPU-s/min",
+        walk.as_ref().map(|walk| walk.compared_to(scraped)),
+    );
 
     let body = scrape(&agent);
     let series = Exposition::parse(&body).samples.len();
@@ -134,14 +139,14 @@ fn waking(tasks: usize) {
     settle();
     let walk = walk(&agent, tasks, "waking");
     let cpu = cpu_per_minute(agent.pid(), Duration::from_secs(60), || {});
-    report(&format!("agent/waking-{tasks}"), cpu, "CPU-s/min", walk.as_ref().map(|walk| walk.beside(cpu)));
+    report(&format!("agent/waking-{tasks}"), cpu, "CPU-s/min", walk.as_ref().map(|walk| walk.compared_to(cpu)));
     report(&format!("agent/oldest-waking-{tasks}"), oldest_sample(&agent), "ms", None);
     let rows = top::Rows {
         top: format!("top/waking-{tasks}"),
-        looked_at: format!("agent/looked-at-{tasks}"),
+        viewed: format!("agent/looked-at-{tasks}"),
         unseen: format!("agent/unseen-{tasks}"),
     };
-    top::looked_at(&agent, "bench/t", &rows);
+    top::measure_viewed(&agent, "bench/t", &rows);
     drop(writer);
     end(agent);
 }

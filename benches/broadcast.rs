@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use allostat::board::events::EventLog;
 use allostat::model::event::{Event, EventKind};
-use allostat::model::few::SmallMap;
+use allostat::model::small_map::SmallMap;
 use allostat::model::units::Timestamp;
 use shared::{median, p99, report};
 use tokio::sync::Notify;
@@ -39,10 +39,10 @@ impl Tally {
     /// From `wake` until all have seen what it woke them for.
     async fn time(&self, wake: impl FnOnce()) -> f64 {
         self.seen.store(0, Ordering::SeqCst);
-        let begun = Instant::now();
+        let started_at = Instant::now();
         wake();
         self.all.notified().await;
-        let took = begun.elapsed();
+        let took = started_at.elapsed();
         // All wait again.
         tokio::time::sleep(Duration::from_millis(2)).await;
         took.as_secs_f64() * 1e6
@@ -60,11 +60,11 @@ fn main() {
 async fn broadcast() {
     let (floor_tally, tally) = (Arc::new(Tally::default()), Arc::new(Tally::default()));
     let bells: Vec<Arc<Notify>> = (0..LISTENERS).map(|_| Arc::default()).collect();
-    for bell in &bells {
-        let (bell, tally) = (Arc::clone(bell), Arc::clone(&floor_tally));
+    for wake in &bells {
+        let (wake, tally) = (Arc::clone(wake), Arc::clone(&floor_tally));
         tokio::spawn(async move {
             loop {
-                bell.notified().await;
+                wake.notified().await;
                 tally.saw();
             }
         });
@@ -79,27 +79,27 @@ async fn broadcast() {
         });
     }
     tokio::time::sleep(Duration::from_millis(100)).await;
-    let (mut floor, mut ours, mut sending) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut floor, mut own, mut sending) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..ROUNDS {
-        floor.push(floor_tally.time(|| bells.iter().for_each(|bell| bell.notify_one())).await);
+        floor.push(floor_tally.time(|| bells.iter().for_each(|wake| wake.notify_one())).await);
         let took = tally.time(|| {
-            let begun = Instant::now();
+            let started_at = Instant::now();
             show(&log, round);
-            sending.push(begun.elapsed().as_secs_f64() * 1e6);
+            sending.push(started_at.elapsed().as_secs_f64() * 1e6);
         });
-        ours.push(took.await);
+        own.push(took.await);
     }
     let (floor_50, floor_99) = (median(&mut floor), p99(&mut floor));
     report("broadcast/floor-1000-p50", floor_50, "us: 1,000 tokio tasks woken one by one", None);
     report("broadcast/floor-1000-p99", floor_99, "us", None);
-    let (ours_50, ours_99) = (median(&mut ours), p99(&mut ours));
+    let (own_p50, own_p99) = (median(&mut own), p99(&mut own));
     report(
         "broadcast/1000-p50",
-        ours_50,
+        own_p50,
         "us, from its record until all 1,000 have seen it",
-        Some((ours_50 / floor_50, "broadcast/floor-1000-p50")),
+        Some((own_p50 / floor_50, "broadcast/floor-1000-p50")),
     );
-    report("broadcast/1000-p99", ours_99, "us", Some((ours_99 / floor_99, "broadcast/floor-1000-p99")));
+    report("broadcast/1000-p99", own_p99, "us", Some((own_p99 / floor_99, "broadcast/floor-1000-p99")));
     report("broadcast/send-1000", median(&mut sending), "us of the recording thread", None);
     log.close();
 }
@@ -151,11 +151,11 @@ fn rate(runtime: &tokio::runtime::Runtime, reading: Reading) -> f64 {
         let mut reader = log.follow(0);
         runtime.spawn(async move { while reader.next(64).await.is_some() {} });
     }
-    let begun = Instant::now();
+    let started_at = Instant::now();
     for n in 0..EVENTS {
         show(&log, n);
     }
-    let rate = EVENTS as f64 / begun.elapsed().as_secs_f64() / 1e6;
+    let rate = EVENTS as f64 / started_at.elapsed().as_secs_f64() / 1e6;
     drop(never);
     log.close();
     rate

@@ -34,12 +34,15 @@ fn main() {
         println!("observed tasks need root: cgroups");
         return;
     }
-    let others = Cgroups::new();
-    let env =
-        [("ALLOSTAT_OBSERVE", "true".to_owned()), ("ALLOSTAT_OBSERVE_INCLUDE", format!("cgroup:{}/*", others.parent))];
+    let observed_cgroups = Cgroups::new();
+    let env = [
+        ("ALLOSTAT_OBSERVE", "true".to_owned()),
+        ("ALLOSTAT_OBSERVE_INCLUDE", format!("cgroup:{}/*", observed_cgroups.parent)),
+    ];
     let env = env.map(|(name, value)| (name.to_owned(), value)).into();
     let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
-    let mut churn = Churn { others, lives: 0, next_scrape: Instant::now(), series: 0.0, right: HashSet::new() };
+    let mut churn =
+        Churn { observed: observed_cgroups, lives: 0, next_scrape: Instant::now(), series: 0.0, right: HashSet::new() };
     let (mut used, mut resident, mut series) = (Vec::new(), Vec::new(), Vec::new());
     for minute in 1..=WARM_UP + minutes {
         let (before, began) = (cpu(agent.pid()), Instant::now());
@@ -84,7 +87,7 @@ fn mean(points: &[f64]) -> f64 {
 }
 
 struct Churn {
-    others: Cgroups,
+    observed: Cgroups,
     lives: usize,
     next_scrape: Instant,
     /// Of the last body.
@@ -121,14 +124,14 @@ impl Churn {
     fn live(&mut self) {
         let name = format!("life-{}", self.lives);
         self.lives += 1;
-        self.others.make(&name);
+        self.observed.make(&name);
         // It begins when it is where it belongs.
         let script = format!("read go; {} touch 8 1 >/dev/null; exit 3", workload().display());
         let mut child = Command::new("sh").args(["-c", &script]).stdin(Stdio::piped()).spawn().expect("it must start");
-        self.others.place(&name, child.id());
+        self.observed.place(&name, child.id());
         drop(child.stdin.take());
         child.wait().expect("our own child");
-        self.others.remove(&name);
+        self.observed.remove(&name);
     }
 
     /// Those of all lives that were seen to end.

@@ -63,12 +63,12 @@ fn stop(docker: &Docker, agent: &Agent, job: &str) {
 
 /// One after the other, ours and the engine's own client in turn.
 fn started(docker: &Docker, agent: &Agent) {
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let (mut own, mut peer) = (Vec::new(), Vec::new());
     for n in 0..MANY {
         let name = format!("own-{n}");
         let began = Instant::now();
         docker.run(&["-d", "--name", &name, "bb:1", "sleep", "3600"]);
-        theirs.push(began.elapsed().as_secs_f64() * 1e3);
+        peer.push(began.elapsed().as_secs_f64() * 1e3);
         docker.docker(&["rm", "-f", &name]);
         let job = format!("started-{n}");
         let began = Instant::now();
@@ -76,13 +76,13 @@ fn started(docker: &Docker, agent: &Agent) {
         while running(agent, &job) == 0 {
             std::thread::sleep(Duration::from_millis(2));
         }
-        ours.push(began.elapsed().as_secs_f64() * 1e3);
+        own.push(began.elapsed().as_secs_f64() * 1e3);
         stop(docker, agent, &job);
     }
-    let (ours, theirs) = (median(&mut ours), median(&mut theirs));
-    report("containers/docker-run-p50", theirs, "ms: docker run -d of the same, in the same rounds", None);
-    let ratio = Some((ours / theirs, "containers/docker-run-p50"));
-    report("containers/driver-started-p50", ours, "ms, from its submission to running", ratio);
+    let (own, peer) = (median(&mut own), median(&mut peer));
+    report("containers/docker-run-p50", peer, "ms: docker run -d of the same, in the same rounds", None);
+    let ratio = Some((own / peer, "containers/docker-run-p50"));
+    report("containers/driver-started-p50", own, "ms, from its submission to running", ratio);
 }
 
 fn at_once(docker: &Docker, agent: &Agent) {
@@ -99,10 +99,10 @@ fn at_once(docker: &Docker, agent: &Agent) {
     for mut client in clients {
         assert!(client.wait().expect("it ends").success());
     }
-    let theirs = began.elapsed().as_secs_f64() * 1e3;
+    let peer = began.elapsed().as_secs_f64() * 1e3;
     let names: Vec<String> = (0..AT_ONCE).map(|n| format!("once-{n}")).collect();
     docker.docker(&[vec!["rm", "-f"], names.iter().map(String::as_str).collect()].concat());
-    report("containers/docker-run-100-at-once", theirs, "ms, until the last client has ended", None);
+    report("containers/docker-run-100-at-once", peer, "ms, until the last client has ended", None);
 
     let before = rss_bytes(agent.pid());
     let began = Instant::now();
@@ -110,9 +110,9 @@ fn at_once(docker: &Docker, agent: &Agent) {
     while running(agent, "once") < AT_ONCE {
         std::thread::sleep(Duration::from_millis(20));
     }
-    let ours = began.elapsed().as_secs_f64() * 1e3;
-    let ratio = Some((ours / theirs, "containers/docker-run-100-at-once"));
-    report("containers/driver-100-at-once", ours, "ms, from their submission to running", ratio);
+    let own = began.elapsed().as_secs_f64() * 1e3;
+    let ratio = Some((own / peer, "containers/docker-run-100-at-once"));
+    report("containers/driver-100-at-once", own, "ms, from their submission to running", ratio);
     #[allow(clippy::cast_precision_loss)] // Bytes of a process.
     let each = rss_bytes(agent.pid()).saturating_sub(before) as f64 / 1024.0 / AT_ONCE as f64;
     report("containers/driver-memory", each, "KiB of the agent for each container", None);
@@ -139,8 +139,8 @@ fn until_found(docker: &Docker, agent: &Agent, n: usize) -> (f64, f64) {
     let mut command = docker.command(&program("docker").expect("it comes with its daemon"));
     command.args(["run", "--network=none", "--name", &name, "bb:1", "sh", "-c", "echo begun; sleep 60"]);
     let mut client = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it must start");
-    let mut said = BufReader::new(client.stdout.take().expect("piped")).lines();
-    assert_eq!(said.next().expect("a word").expect("text"), "begun");
+    let mut output = BufReader::new(client.stdout.take().expect("piped")).lines();
+    assert_eq!(output.next().expect("a word").expect("text"), "begun");
     let began = Instant::now();
     let id = format!("docker:{name}");
     let (mut measured, mut named) = (None, None);
@@ -177,12 +177,12 @@ fn short(docker: &Docker, agent: &Agent) {
             let over: Value = agent.json(&format!("/v1/allocs/docker:{name}"));
             Some(over).filter(|alloc| !alloc["finished_at"].is_null())
         });
-        let said = docker.inspect(&name, "{{.State.ExitCode}}");
+        let output = docker.inspect(&name, "{{.State.ExitCode}}");
         let code = &over["tasks"][&name]["last_exit"]["status"]["code"];
-        ends += f64::from(u8::from(said.parse::<u64>().is_ok_and(|said| *code == said)));
-        let whose = format!("docker:{name}");
+        ends += f64::from(u8::from(output.parse::<u64>().is_ok_and(|reported| *code == reported)));
+        let owner = format!("docker:{name}");
         let peak =
-            agent.metrics().one("allostat_task_memory_peak_bytes", &[("alloc_id", &whose)]).map(|peak| peak.u64());
+            agent.metrics().one("allostat_task_memory_peak_bytes", &[("alloc_id", &owner)]).map(|peak| peak.u64());
         peaks += f64::from(u8::from(peak.is_some_and(|peak| (200 * MIB..=230 * MIB).contains(&peak))));
     }
     report("containers/short-with-right-peak", peaks, "of 20 containers of 0.3 s that touch 200 MiB", None);

@@ -34,8 +34,8 @@ const TICK: Duration = Duration::from_millis(50);
 const RUN: Duration = Duration::from_secs(4);
 const ROUNDS: u32 = 200;
 
-fn report(name: &str, value: f64, unit: &str, beside: Option<(f64, &str)>) {
-    let (ratio, to) = beside.map_or((String::new(), ""), |(ratio, to)| (format!("{ratio:.3}"), to));
+fn report(name: &str, value: f64, unit: &str, sibling: Option<(f64, &str)>) {
+    let (ratio, to) = sibling.map_or((String::new(), ""), |(ratio, to)| (format!("{ratio:.3}"), to));
     println!("bench\t{name}\t{value:.3}\t{unit}\t{ratio}\t{to}");
 }
 
@@ -95,7 +95,7 @@ impl World {
             };
             self.state.read(0, reading, Some(owners), now).expect("it can be");
         }
-        self.state.look(&self.board.view(), now)
+        self.state.view(&self.board.view(), now)
     }
 }
 
@@ -180,12 +180,12 @@ fn helper() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("it runs");
-    let mut asked = helper.stdin.take().expect("it was asked for");
-    asked.write_all(&u32::try_from(orders.len()).expect("short").to_le_bytes()).expect("it reads");
-    asked.write_all(orders.as_bytes()).expect("it reads");
+    let mut stdin = helper.stdin.take().expect("it was asked for");
+    stdin.write_all(&u32::try_from(orders.len()).expect("short").to_le_bytes()).expect("it reads");
+    stdin.write_all(orders.as_bytes()).expect("it reads");
     // Everything that it says goes nowhere; it reads for some ticks.
-    let mut says = helper.stdout.take().expect("it was asked for");
-    let hearing = std::thread::spawn(move || std::io::copy(&mut says, &mut std::io::sink()));
+    let mut stdout = helper.stdout.take().expect("it was asked for");
+    let hearing = std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
     std::thread::sleep(RUN);
     let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", helper.id())).expect("it runs");
     let mib = |name: &str| {
@@ -194,18 +194,18 @@ fn helper() {
     };
     report("devices/helper-private-dirty", mib("Private_Dirty:"), "MiB, 8 GPUs", None);
     report("devices/helper-rss", mib("Rss:"), "MiB, with what is shared with the agent", None);
-    drop(asked);
+    drop(stdin);
     helper.wait().expect("it ends with its standard input");
-    let heard = hearing.join().expect("it must not panic").expect("a pipe");
-    assert!(heard > 8 * 1_000, "{heard} bytes: it read nothing");
+    let received = hearing.join().expect("it must not panic").expect("a pipe");
+    assert!(received > 8 * 1_000, "{received} bytes: it read nothing");
 }
 
 /// What is exposed of 8 GPUs with 100 processes of as many tasks.
 fn body() {
     let devices = Arc::new(World::new(8, 100).pass());
     let mut assembler = synthetic::assembler(synthetic::info("v2", Vec::new()));
-    let (board, said) = synthetic::many(0);
-    let snapshot = synthetic::tick_of(&mut assembler, &board, &said, Tick { devices, ..Tick::default() });
+    let (board, readings) = synthetic::many(0);
+    let snapshot = synthetic::tick_of(&mut assembler, &board, &readings, Tick { devices, ..Tick::default() });
     let metrics = Metrics::new();
     let body = || encode(&Walk::new(&snapshot, &metrics, &Filter::default()), Format::Text);
     report("devices/body-of-8-with-100", micros(best(|| drop(black_box(body())))), "us", None);

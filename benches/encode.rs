@@ -34,11 +34,11 @@ const COPY: &str = "encode/plain_copy";
 
 fn main() {
     let tasks = std::env::args().skip(1).find_map(|a| a.parse().ok()).unwrap_or(1_000);
-    let (board, said) = synthetic::many(tasks);
+    let (board, readings) = synthetic::many(tasks);
     let info = synthetic::info("v2", Vec::new());
     let mut assembler = synthetic::assembler(info.clone());
-    let snapshot = synthetic::tick(&mut assembler, &board, &said, Default::default());
-    assemble(&mut assembler, &board, &said);
+    let snapshot = synthetic::tick(&mut assembler, &board, &readings, Default::default());
+    assemble(&mut assembler, &board, &readings);
 
     let metrics = Metrics::new();
     let mut encoder = Encoder::default();
@@ -75,13 +75,13 @@ fn main() {
             began.elapsed()
         })
         .collect();
-    let theirs = families(&text);
+    let peer_families = families(&text);
     let mut out = Vec::with_capacity(len);
     let peer: Vec<Duration> = (0..5)
         .map(|_| {
             out.clear();
             let began = Instant::now();
-            TextEncoder::new().encode(&theirs, &mut out).expect("memory must take it");
+            TextEncoder::new().encode(&peer_families, &mut out).expect("memory must take it");
             black_box(&out);
             began.elapsed()
         })
@@ -127,37 +127,37 @@ fn encode(encoder: &mut Encoder, snapshot: &Snapshot, metrics: &Metrics, page: V
 fn assemble(
     assembler: &mut allostat::snapshot::assemble::Assembler,
     board: &allostat::board::BoardView,
-    said: &synthetic::Said,
+    reported: &synthetic::TaskReadings,
 ) {
     use allostat::snapshot::assemble::Moment;
     let moment = || Moment { now: Instant::now(), at: synthetic::NOW };
     let mut quiet = Vec::new();
     let mut one = Vec::new();
-    let mut said = said.clone();
+    let mut reported = reported.clone();
     for round in 0..ROUNDS {
         let began = Instant::now();
-        black_box(assembler.change(board, &mut said, moment()));
+        black_box(assembler.change(board, &mut reported, moment()));
         quiet.push(began.elapsed());
         let mut changed = board.clone();
         let place = round % changed.allocs.len();
         changed.allocs[place] = Arc::new((*changed.allocs[place]).clone());
         let began = Instant::now();
-        black_box(assembler.change(&changed, &mut said, moment()));
+        black_box(assembler.change(&changed, &mut reported, moment()));
         one.push(began.elapsed());
-        assembler.change(board, &mut said, moment());
+        assembler.change(board, &mut reported, moment());
     }
     report("snapshot/nothing_changed", best(quiet).as_secs_f64() * 1e6, "us", None);
     report("snapshot/one_alloc_changed", best(one).as_secs_f64() * 1e6, "us", None);
     let mut moved = Vec::new();
     for round in 0..9_u64 {
-        for usage in said.0.values_mut() {
+        for usage in reported.0.values_mut() {
             let mut next = (**usage).clone();
             next.set(Field::cpu_usage_ns, next.cpu_usage_ns().map(|n| n + round + 1));
             *usage = Arc::new(next);
         }
         let began = Instant::now();
         let tick = allostat::snapshot::assemble::Tick::default();
-        black_box(assembler.tick(board, &mut said, tick, moment()));
+        black_box(assembler.tick(board, &mut reported, tick, moment()));
         moved.push(began.elapsed());
     }
     report("snapshot/everything_moved", best(moved).as_secs_f64() * 1e6, "us", None);
@@ -168,7 +168,7 @@ fn assemble(
 fn profiles() {
     const SCRAPES: f64 = 86_400.0 / 15.0;
     for tasks in [10, 100, 1_000] {
-        let (board, said) = synthetic::many_jobs(tasks);
+        let (board, readings) = synthetic::many_jobs(tasks);
         let metrics = Arc::new(Metrics::new());
         board
             .allocs
@@ -176,7 +176,7 @@ fn profiles() {
             .filter_map(|alloc| alloc.identity.workload.as_ref())
             .for_each(|job| metrics.durations.known(job));
         let mut assembler = synthetic::assembler(synthetic::info("v2", Vec::new()));
-        let snapshot = synthetic::tick(&mut assembler, &board, &said, Default::default());
+        let snapshot = synthetic::tick(&mut assembler, &board, &readings, Default::default());
         for profile in Profile::ALL {
             let bodies = Bodies::new(Arc::clone(&metrics), Arc::new(Selection::of(profile)));
             let text = bodies.get(&snapshot, Format::Text, Encoding::Identity);

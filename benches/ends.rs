@@ -48,14 +48,14 @@ fn compare() -> Result<(), String> {
 
 /// One of them.
 fn processes() -> Result<Duration, String> {
-    let begun = Instant::now();
+    let started_at = Instant::now();
     for _ in 0..PROCESSES {
         let ended = Command::new("/bin/true").stdin(Stdio::null()).status().map_err(|e| e.to_string())?;
         if !ended.success() {
             return Err("true is false".to_owned());
         }
     }
-    Ok(begun.elapsed() / PROCESSES)
+    Ok(started_at.elapsed() / PROCESSES)
 }
 
 fn median(mut all: Vec<Duration>) -> Duration {

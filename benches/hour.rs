@@ -90,8 +90,8 @@ fn main() {
         report("hour/scrapes", (clock.scrapes - scraped_before) as f64, "scrapes", None);
     }
     // A queue that fills or drops is no push: the figures would be of something else.
-    let said = Exposition::parse(&scrape(&agent));
-    let dropped = said.all("allostat_otlp_points_dropped_total", &[]);
+    let reported = Exposition::parse(&scrape(&agent));
+    let dropped = reported.all("allostat_otlp_points_dropped_total", &[]);
     assert!(!dropped.is_empty(), "what is dropped is counted");
     let dropped: f64 = dropped.iter().map(|sample| sample.f64()).sum();
     report("hour/dropped-points", dropped, "points", None);

@@ -47,12 +47,12 @@ fn main() {
         let floor = by_hand(kind);
         let by_hand = format!("kill/{TASKS}-{}-floor", kind.name);
         report(&by_hand, floor, "ms: signal, wait, rmdir by hand", None);
-        let ours = stopped(kind);
+        let own = stopped(kind);
         report(
             &format!("kill/{TASKS}-{}", kind.name),
-            ours,
+            own,
             "ms: stop --all, beyond the kill timeout",
-            Some((ours / floor, &by_hand)),
+            Some((own / floor, &by_hand)),
         );
     }
 }
@@ -86,7 +86,7 @@ fn by_hand(kind: &Kind) -> f64 {
     }
     // Let them come to rest.
     std::thread::sleep(Duration::from_secs(1));
-    let begun = Instant::now();
+    let started_at = Instant::now();
     for (child, _) in &tasks {
         let pid = Pid::from_child(child);
         kill_process(pid, kind.signal).expect("our own child");
@@ -97,7 +97,7 @@ fn by_hand(kind: &Kind) -> f64 {
             while fs::remove_dir(&*dir).is_err() {}
         }
     }
-    begun.elapsed().as_secs_f64() * 1e3
+    started_at.elapsed().as_secs_f64() * 1e3
 }
 
 /// From `allostat stop --all` until all have ended and nothing of them is left in the cgroups; the kill timeout not
@@ -114,9 +114,9 @@ fn stopped(kind: &Kind) -> f64 {
     submit(&agent, &job);
     wait_running(&agent, TASKS);
     std::thread::sleep(Duration::from_secs(1));
-    let begun = Instant::now();
+    let started_at = Instant::now();
     agent.cli(&["stop", "--all"]).ok();
-    let took = begun.elapsed();
+    let took = started_at.elapsed();
     let grace = if kind.signal == Signal::KILL { GRACE } else { Duration::ZERO };
     agent.stop();
     took.saturating_sub(grace).as_secs_f64() * 1e3

@@ -73,7 +73,7 @@ impl World {
 
     /// As short as it can be made by hand: the same directories, the same entering, fork, exec, wait, rmdir.
     fn floor(&self) -> Duration {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let dirs: Vec<PathBuf> = self.layout_places.places.iter().map(|p| p.directory.join("floor")).collect();
         let mut enter = Vec::new();
         for (dir, place) in dirs.iter().zip(&self.layout_places.places) {
@@ -88,7 +88,7 @@ impl World {
         for dir in &dirs {
             while fs::remove_dir(dir).is_err() {}
         }
-        begun.elapsed()
+        started_at.elapsed()
     }
 }
 
@@ -111,17 +111,17 @@ async fn one_by_one(world: &World) {
     let (mut floor, mut whole, mut to_running) = (Vec::new(), Vec::new(), Vec::new());
     let (mut floor_cpu, mut whole_cpu) = (Duration::ZERO, Duration::ZERO);
     for _ in 0..ROUNDS {
-        let cpu = cpu_of_us_and_ours();
+        let cpu = cpu_with_descendants();
         floor.push(world.floor());
-        let between = cpu_of_us_and_ours();
+        let between = cpu_with_descendants();
         floor_cpu += between - cpu;
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let attempt = world.start("true", "/bin/true", &[]).await;
-        to_running.push(begun.elapsed());
+        to_running.push(started_at.elapsed());
         attempt.wait().await;
         attempt.destroy().await.expect("it has ended");
-        whole.push(begun.elapsed());
-        whole_cpu += cpu_of_us_and_ours() - between;
+        whole.push(started_at.elapsed());
+        whole_cpu += cpu_with_descendants() - between;
     }
     let (floor_50, floor_99) = (millis(&mut floor, 50), millis(&mut floor, 99));
     report("launch/floor-p50", floor_50, "ms: mkdir, fork, enter, exec, wait, rmdir by hand", None);
@@ -148,9 +148,9 @@ async fn confined(plain: &World) {
     let (mut plain_times, mut confined_times) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         for (world, times) in [(plain, &mut plain_times), (&confined, &mut confined_times)] {
-            let begun = Instant::now();
+            let started_at = Instant::now();
             let attempt = world.start("true", "/bin/true", &[]).await;
-            times.push(begun.elapsed());
+            times.push(started_at.elapsed());
             attempt.wait().await;
             attempt.destroy().await.expect("it has ended");
         }
@@ -183,11 +183,11 @@ async fn confined(plain: &World) {
 }
 
 async fn all_at_once(world: &World) {
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let names: Vec<String> = (0..ROUNDS).map(|n| format!("idle-{n}")).collect();
     let starts = names.iter().map(|name| Box::pin(world.start(name, "/bin/sleep", &["3600"])));
     let attempts = join_all(starts.collect()).await;
-    let took = begun.elapsed().as_secs_f64() * 1e3;
+    let took = started_at.elapsed().as_secs_f64() * 1e3;
     report("launch/200-at-once-all-running", took, "ms", None);
 
     // Let what a start left to do come to rest.
@@ -237,14 +237,14 @@ async fn join_all<F: Future<Output = Arc<dyn Attempt>> + Unpin>(mut starts: Vec<
 /// Who forks supervisors for us: it comes with the first start.
 fn spawner() -> Option<u32> {
     static PID: OnceLock<u32> = OnceLock::new();
-    let is_ours = |pid: &u32| {
+    let is_own = |pid: &u32| {
         let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-        let ours = stat.windows(16).any(|name| name == b"(allostat-spawn)");
-        (ours && pid_stat::parse(&stat).ok()?.parent == std::process::id()).then_some(())
+        let own = stat.windows(16).any(|name| name == b"(allostat-spawn)");
+        (own && pid_stat::parse(&stat).ok()?.parent == std::process::id()).then_some(())
     };
     if PID.get().is_none() {
         let pids = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let _ = PID.set(pids.into_iter().find(|pid| is_ours(pid).is_some())?);
+        let _ = PID.set(pids.into_iter().find(|pid| is_own(pid).is_some())?);
     }
     PID.get().copied()
 }
@@ -260,7 +260,7 @@ fn cpu_of_supervisors() -> Duration {
 }
 
 /// CPU time of this process and of all children that were reaped, with theirs.
-fn cpu_of_us_and_ours() -> Duration {
+fn cpu_with_descendants() -> Duration {
     let of = |who| {
         // SAFETY: an all-zero rusage is valid, and getrusage fills it in.
         let usage = unsafe {

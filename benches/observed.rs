@@ -32,69 +32,69 @@ use shared::{as_a_unit, cpu_per_minute, median, report, rss_bytes, scrape, settl
 const SPAN: Duration = Duration::from_secs(60);
 
 fn main() {
-    let asked: Vec<String> = std::env::args().skip(1).collect();
-    let is_asked = |word: &str| asked.iter().any(|other| other == word);
+    let requests: Vec<String> = std::env::args().skip(1).collect();
+    let is_requested = |word: &str| requests.iter().any(|other| other == word);
     if !is_root() {
         println!("what it costs to look at others' cgroups needs root: cgroups");
         return;
     }
     as_a_unit();
-    let tasks = asked.iter().find_map(|word| word.parse().ok()).unwrap_or(1000);
-    let kinds: &[&str] = match (is_asked("idle"), is_asked("waking")) {
+    let tasks = requests.iter().find_map(|word| word.parse().ok()).unwrap_or(1000);
+    let kinds: &[&str] = match (is_requested("idle"), is_requested("waking")) {
         (true, false) => &["idle"],
         (false, true) => &["waking"],
         _ => &["idle", "waking"],
     };
-    let sizes: &[usize] = if is_asked("--all") { &[tasks, 5000] } else { &[tasks] };
+    let sizes: &[usize] = if is_requested("--all") { &[tasks, 5000] } else { &[tasks] };
     for (tasks, kind) in sizes.iter().flat_map(|tasks| kinds.iter().map(move |kind| (*tasks, *kind))) {
-        match is_asked("--alone") {
-            true => drop(beside_the_walk(&Others::start(tasks, kind == "waking"), kind)),
-            false => beside_others(tasks, kind),
+        match is_requested("--alone") {
+            true => drop(cost_next_to_walk(&OtherWorkloads::start(tasks, kind == "waking"), kind)),
+            false => with_other_workloads(tasks, kind),
         }
     }
 }
 
-fn beside_others(tasks: usize, kind: &str) {
-    let others = Others::start(tasks, kind == "waking");
+fn with_other_workloads(tasks: usize, kind: &str) {
+    let observed = OtherWorkloads::start(tasks, kind == "waking");
     // Peers first: what they look at is the same, and nothing of ours runs beside them.
     let to_netdata = format!("observed/netdata-{kind}-{tasks}");
-    let netdata = netdata(&others, &to_netdata);
+    let netdata = netdata(&observed, &to_netdata);
     let to_collectd = format!("observed/collectd-{kind}-{tasks}");
-    let collectd = collectd(&others, &to_collectd);
+    let collectd = collectd(&observed, &to_collectd);
     let to_files = format!("observed/files-{kind}-{tasks}");
-    let files = watch(&others, kind, false, &to_files, None);
-    let ours = beside_the_walk(&others, kind);
+    let files = watch(&observed, kind, false, &to_files, None);
+    let own = cost_next_to_walk(&observed, kind);
     let unit = "CPU-s/min";
-    let beside = |peer: &Cost| ours.cpu / peer.cpu;
-    report(&format!("observed/beside-files-{kind}-{tasks}"), ours.cpu, unit, Some((beside(&files), &to_files)));
+    let cost_ratio = |peer: &Cost| own.cpu / peer.cpu;
+    report(&format!("observed/beside-files-{kind}-{tasks}"), own.cpu, unit, Some((cost_ratio(&files), &to_files)));
     if let Some(netdata) = netdata {
-        let ratio = Some((beside(&netdata), to_netdata.as_str()));
-        report(&format!("observed/beside-netdata-{kind}-{tasks}"), ours.cpu, unit, ratio);
+        let ratio = Some((cost_ratio(&netdata), to_netdata.as_str()));
+        report(&format!("observed/beside-netdata-{kind}-{tasks}"), own.cpu, unit, ratio);
     }
     if let Some(collectd) = collectd {
         let each = |cost: &Cost| cost.cpu * 1e6 / cost.series;
         let (unit, to) = ("CPU-us/min for each series", format!("{to_collectd}-each"));
         report(&to, each(&collectd), unit, None);
-        let ratio = Some((each(&ours) / each(&collectd), to.as_str()));
-        report(&format!("observed/each-{kind}-{tasks}"), each(&ours), unit, ratio);
+        let ratio = Some((each(&own) / each(&collectd), to.as_str()));
+        report(&format!("observed/each-{kind}-{tasks}"), each(&own), unit, ratio);
     }
 }
 
 /// The agent as it is, and what the kernel takes.
-fn beside_the_walk(others: &Others, kind: &str) -> Cost {
-    let tasks = others.tasks.len();
+fn cost_next_to_walk(observed: &OtherWorkloads, kind: &str) -> Cost {
+    let tasks = observed.tasks.len();
     let walk = Walk::below("/", tasks, kind, &format!("observed/walk-{kind}-{tasks}"));
-    let ours = watch(others, kind, true, &format!("observed/{kind}-{tasks}"), walk.as_ref());
+    let own = watch(observed, kind, true, &format!("observed/{kind}-{tasks}"), walk.as_ref());
     report(
         &format!("observed/oldest-{kind}-{tasks}"),
-        ours.oldest,
+        own.oldest,
         "ms: the oldest sample shown, with a client that reads all the time",
         None,
     );
     let unit = "ms, from a process in a new cgroup to its shown usage";
-    report(&format!("observed/new-{kind}-{tasks}-p50"), ours.new[ours.new.len() / 2], unit, None);
-    report(&format!("observed/new-{kind}-{tasks}"), ours.new[ours.new.len() - 1], "ms, the slowest of 20", None);
-    ours
+    report(&format!("observed/new-{kind}-{tasks}-p50"), own.new[own.new.len() / 2], unit, None);
+    report(&format!("observed/new-{kind}-{tasks}"), own.new[own.new.len() - 1], "ms, the slowest of 20", None);
+    own
 }
 
 struct Cost {
@@ -108,7 +108,7 @@ struct Cost {
 }
 
 /// Observed processes, each in a cgroup of its own.
-struct Others {
+struct OtherWorkloads {
     tasks: Vec<Child>,
     /// They wake as long as it is open.
     begin: Option<fs::File>,
@@ -116,24 +116,24 @@ struct Others {
     dir: tempfile::TempDir,
 }
 
-impl Others {
-    fn start(count: usize, wake: bool) -> Others {
+impl OtherWorkloads {
+    fn start(count: usize, wake: bool) -> OtherWorkloads {
         let (dir, cgroups) = (test_dir(), Cgroups::new());
         let fifo = dir.path().join("begin");
         mkfifoat(CWD, &fifo, Mode::from_raw_mode(0o644)).expect("a FIFO can be made");
-        let mut others = Others { tasks: Vec::new(), begin: None, cgroups, dir };
+        let mut observed = OtherWorkloads { tasks: Vec::new(), begin: None, cgroups, dir };
         for n in 0..count {
             let mut command = Command::new(workload());
             match wake {
                 true => command.args(["wake", "10", "3600000"]).arg(&fifo),
                 false => command.args(["hold", "3600000"]),
             };
-            let child = others.one_more(command, n);
-            others.tasks.push(child);
+            let child = observed.one_more(command, n);
+            observed.tasks.push(child);
         }
-        others.begin = wake.then(|| fs::OpenOptions::new().write(true).open(&fifo).expect("they wait for it"));
+        observed.begin = wake.then(|| fs::OpenOptions::new().write(true).open(&fifo).expect("they wait for it"));
         settle();
-        others
+        observed
     }
     fn one_more(&self, mut command: Command, n: usize) -> Child {
         let name = format!("{}{n}", self.prefix());
@@ -148,7 +148,7 @@ impl Others {
     }
 }
 
-impl Drop for Others {
+impl Drop for OtherWorkloads {
     fn drop(&mut self) {
         drop(self.begin.take());
         for child in &mut self.tasks {
@@ -160,10 +160,10 @@ impl Drop for Others {
 }
 
 /// The agent.
-fn watch(others: &Others, kind: &str, pass: bool, row: &str, walk: Option<&Walk>) -> Cost {
+fn watch(observed: &OtherWorkloads, kind: &str, pass: bool, row: &str, walk: Option<&Walk>) -> Cost {
     let env = [
         ("ALLOSTAT_OBSERVE", "true".to_owned()),
-        ("ALLOSTAT_OBSERVE_INCLUDE", format!("cgroup:{}/*", others.cgroups.parent)),
+        ("ALLOSTAT_OBSERVE_INCLUDE", format!("cgroup:{}/*", observed.cgroups.parent)),
         ("ALLOSTAT_OBSERVE_MAX_ALLOCS", "10000".to_owned()),
         ("ALLOSTAT_PROFILE", "standard".to_owned()),
         ("ALLOSTAT_KERNEL_PASS", pass.to_string()),
@@ -171,7 +171,7 @@ fn watch(others: &Others, kind: &str, pass: bool, row: &str, walk: Option<&Walk>
     let began = Instant::now();
     let env = env.map(|(name, value)| (name.to_owned(), value)).into();
     let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
-    let tasks = others.tasks.len();
+    let tasks = observed.tasks.len();
     wait_for("all of them to be shown", Duration::from_secs(300), || {
         // An answer about thousands takes the agent longer than a tick does.
         std::thread::sleep(Duration::from_millis(if tasks > 1000 { 2000 } else { 100 }));
@@ -180,10 +180,10 @@ fn watch(others: &Others, kind: &str, pass: bool, row: &str, walk: Option<&Walk>
     report(&format!("{row}-shown"), began.elapsed().as_secs_f64(), "s, from the agent's start to all shown", None);
     settle();
     let cpu = cpu_per_minute(agent.pid(), SPAN, || {});
-    report(row, cpu, "CPU-s/min", walk.map(|walk| walk.beside(cpu)));
+    report(row, cpu, "CPU-s/min", walk.map(|walk| walk.compared_to(cpu)));
     if pass {
         let scraped = cpu_per_minute(agent.pid(), SPAN, || drop(scrape(&agent)));
-        let ratio = walk.map(|walk| walk.beside(scraped));
+        let ratio = walk.map(|walk| walk.compared_to(scraped));
         report(&format!("observed/scraped-{kind}-{tasks}"), scraped, "CPU-s/min, scraped each 15 s", ratio);
         let seldom = (0..4).map(|_| {
             std::thread::sleep(Duration::from_secs(15));
@@ -193,10 +193,10 @@ fn watch(others: &Others, kind: &str, pass: bool, row: &str, walk: Option<&Walk>
         report(&format!("observed/oldest-at-15s-{kind}-{tasks}"), seldom.fold(0.0, f64::max), unit, None);
         let rows = top::Rows {
             top: format!("top/observed-{kind}-{tasks}"),
-            looked_at: format!("observed/looked-at-{kind}-{tasks}"),
+            viewed: format!("observed/looked-at-{kind}-{tasks}"),
             unseen: format!("observed/unseen-{kind}-{tasks}"),
         };
-        top::looked_at(&agent, &others.prefix(), &rows);
+        top::measure_viewed(&agent, &observed.prefix(), &rows);
     }
     let oldest = (0..40).map(|_| {
         std::thread::sleep(Duration::from_millis(237));
@@ -214,22 +214,22 @@ fn watch(others: &Others, kind: &str, pass: bool, row: &str, walk: Option<&Walk>
     let series = of(Exposition::parse(&body).samples.len());
     report(&format!("{row}-series"), series, "series", None);
     report(&format!("{row}-rss"), mebibytes(agent.pid()), "MiB", None);
-    let mut new: Vec<f64> = (0..20).map(|n| until_measured(&agent, others, others.tasks.len() + n)).collect();
+    let mut new: Vec<f64> = (0..20).map(|n| until_measured(&agent, observed, observed.tasks.len() + n)).collect();
     new.sort_by(f64::total_cmp);
     agent.stop();
     Cost { cpu, series, oldest, new }
 }
 
 /// Milliseconds from when a process is in a new cgroup until that is shown with what it uses.
-fn until_measured(agent: &Agent, others: &Others, n: usize) -> f64 {
+fn until_measured(agent: &Agent, observed: &OtherWorkloads, n: usize) -> f64 {
     // Not in step with the agent's ticks.
     std::thread::sleep(Duration::from_millis(137));
     let mut command = Command::new(workload());
     command.args(["hold", "60000"]);
-    let mut child = others.one_more(command, n);
+    let mut child = observed.one_more(command, n);
     let began = Instant::now();
-    let parent = others.cgroups.parent.trim_start_matches('/');
-    let target = format!("/v1/allocs/cgroup%3A%2F{parent}%2F{}{n}/stats", others.prefix());
+    let parent = observed.cgroups.parent.trim_start_matches('/');
+    let target = format!("/v1/allocs/cgroup%3A%2F{parent}%2F{}{n}/stats", observed.prefix());
     wait_for("a new one to be measured", Duration::from_secs(20), || {
         let stats = agent.request("GET", &target, "");
         (stats.status == 200 && stats.json()["usage"]["memory_usage_bytes"].is_u64()).then_some(())
@@ -266,10 +266,10 @@ impl Peer {
         Peer(command.spawn().expect("it must start"))
     }
     /// Once it reports something of each: what that costs. `series`: of these cgroups, as it reports them.
-    fn cost(&self, others: &Others, row: &str, series: impl Fn() -> usize) -> Cost {
+    fn cost(&self, observed: &OtherWorkloads, row: &str, series: impl Fn() -> usize) -> Cost {
         wait_for("the peer to know them all", Duration::from_secs(180), || {
             std::thread::sleep(Duration::from_secs(1));
-            (series() >= 2 * others.tasks.len()).then_some(())
+            (series() >= 2 * observed.tasks.len()).then_some(())
         });
         settle();
         let cpu = cpu_per_minute(self.0.id(), SPAN, || {});
@@ -289,22 +289,22 @@ impl Drop for Peer {
 }
 
 /// Netdata with its plugin for cgroups alone, a look each second.
-fn netdata(others: &Others, row: &str) -> Option<Cost> {
+fn netdata(observed: &OtherWorkloads, row: &str) -> Option<Cost> {
     let Some(program) = part("netdata") else {
         println!("Netdata is missing: cargo xtask bench gets it");
         return None;
     };
-    let (home, address) = (others.dir.path().join(row.replace('/', "-")), free_address());
+    let (home, address) = (observed.dir.path().join(row.replace('/', "-")), free_address());
     for dir in ["config", "cache", "lib", "log", "plugins", "web"] {
         fs::create_dir_all(home.join(dir)).expect("our own directory");
     }
     let config = home.join("config/netdata.conf");
-    fs::write(&config, netdata_config(&home, address, &others.prefix())).expect("our own directory");
+    fs::write(&config, netdata_config(&home, address, &observed.prefix())).expect("our own directory");
     let mut command = Command::new(program);
     command.arg("-D").arg("-c").arg(&config);
     let peer = Peer::start(command);
-    let prefix = others.prefix().replace('-', "_");
-    Some(peer.cost(others, row, || {
+    let prefix = observed.prefix().replace('-', "_");
+    Some(peer.cost(observed, row, || {
         let all =
             tcp(address, "GET", "/api/v1/allmetrics?format=prometheus", &[], b"").map(|all| all.text().to_owned());
         all.unwrap_or_default().lines().filter(|line| !line.starts_with('#') && is_of(line, &prefix)).count()
@@ -349,13 +349,13 @@ fn netdata_config(home: &Path, address: SocketAddr, prefix: &str) -> String {
 }
 
 /// collectd with its plugin for cgroups alone, a read each second. It reports CPU time alone.
-fn collectd(others: &Others, row: &str) -> Option<Cost> {
+fn collectd(observed: &OtherWorkloads, row: &str) -> Option<Cost> {
     let (Some(program), Some(plugins)) = (part("collectd"), part_file("collectd", "usr/lib/collectd")) else {
         println!("collectd is missing: cargo xtask bench gets it");
         return None;
     };
     let types = part_file("collectd", "usr/share/collectd/types.db")?;
-    let home = others.dir.path().join(row.replace('/', "-"));
+    let home = observed.dir.path().join(row.replace('/', "-"));
     fs::create_dir_all(&home).expect("our own directory");
     let (config, socket) = (home.join("collectd.conf"), home.join("socket"));
     let text = format!(
@@ -367,8 +367,8 @@ fn collectd(others: &Others, row: &str) -> Option<Cost> {
     let mut command = Command::new(program);
     command.arg("-f").arg("-C").arg(&config);
     let peer = Peer::start(command);
-    let prefix = others.prefix();
-    Some(peer.cost(others, row, || values(&socket).iter().filter(|line| is_of(line, &prefix)).count()))
+    let prefix = observed.prefix();
+    Some(peer.cost(observed, row, || values(&socket).iter().filter(|line| is_of(line, &prefix)).count()))
 }
 
 /// What collectd knows, a name each. Source: its `LISTVAL` command.

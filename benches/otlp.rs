@@ -54,9 +54,9 @@ const MIB: f64 = 1_048_576.0;
 
 fn main() {
     let tasks = std::env::args().skip(1).find_map(|word| word.parse().ok()).unwrap_or(1_000);
-    let (board, said) = synthetic::many(tasks);
+    let (board, readings) = synthetic::many(tasks);
     let mut assembler = synthetic::assembler(synthetic::info("v2", Vec::new()));
-    let snapshot = synthetic::tick(&mut assembler, &board, &said, Default::default());
+    let snapshot = synthetic::tick(&mut assembler, &board, &readings, Default::default());
     let (metrics, everything) = (Metrics::new(), Filter::default());
     let (identity, mut endings) = (HostIdentity::default(), Endings::default());
     let mut make = || {
@@ -77,14 +77,14 @@ fn main() {
     report("otlp/plain-bytes-per-point", float(plain) / float(count), "bytes, before they are packed", None);
 
     let dir = common::test_dir();
-    let (mut ours, mut ours_cpu, mut raw) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut own, mut own_cpu, mut raw) = (Vec::new(), Vec::new(), Vec::new());
     let mut queue = open(&dir.path().join("queue"));
     let mut file = fs::File::create(dir.path().join("raw")).expect("our own directory");
     for _ in 0..ROUNDS {
         let (began, cpu) = (Instant::now(), shared::cpu(std::process::id()));
         push(&mut queue, packed(make()));
-        ours.push(began.elapsed().as_secs_f64());
-        ours_cpu.push(shared::cpu(std::process::id()).saturating_sub(cpu).as_secs_f64());
+        own.push(began.elapsed().as_secs_f64());
+        own_cpu.push(shared::cpu(std::process::id()).saturating_sub(cpu).as_secs_f64());
         let began = Instant::now();
         for (_, batch) in &batches {
             file.write_all(batch).and_then(|()| file.sync_data()).expect("the disk takes it");
@@ -92,15 +92,15 @@ fn main() {
         raw.push(began.elapsed().as_secs_f64());
     }
     let on_disk = float(queue.bytes()) / float(queue.ledger().queued);
-    let [ours, ours_cpu, raw] = [ours, ours_cpu, raw].map(|mut times| shared::median(&mut times));
+    let [own, own_cpu, raw] = [own, own_cpu, raw].map(|mut times| shared::median(&mut times));
     let rate = |seconds: f64| float(count) / seconds / 1e6;
     report("otlp/raw-append", rate(raw), "M points/s: the same bytes, written and synced by hand", None);
     let (sdk, flush) = Sdk::start(&request).measure(count);
     report("otlp/sdk", rate(sdk), "M points/s: recorded, encoded, sent by the `opentelemetry` SDK", None);
     report("otlp/sdk-without-recording", rate(flush), "M points/s", None);
-    report("otlp/queued", rate(ours), "M points/s, made, packed, durable", Some((sdk / ours, "otlp/sdk")));
-    report("otlp/queued-beside-raw", rate(ours), "M points/s", Some((raw / ours, "otlp/raw-append")));
-    report("otlp/queued-cpu", rate(ours_cpu), "M points per CPU second", None);
+    report("otlp/queued", rate(own), "M points/s, made, packed, durable", Some((sdk / own, "otlp/sdk")));
+    report("otlp/queued-beside-raw", rate(own), "M points/s", Some((raw / own, "otlp/raw-append")));
+    report("otlp/queued-cpu", rate(own_cpu), "M points per CPU second", None);
     let unpacked = float(bytes as u64) / float(count);
     report("otlp/disk-per-point", on_disk, "bytes in the queue", Some((on_disk / unpacked, "the packed bytes alone")));
     drop((queue, file));
@@ -289,8 +289,8 @@ impl HttpClient for Null {
         Self: 'b,
     {
         Box::pin(async move {
-            let mut kept = self.stream.lock().expect("no one panics here");
-            let mut stream = match kept.take() {
+            let mut open = self.stream.lock().expect("no one panics here");
+            let mut stream = match open.take() {
                 Some(stream) => stream,
                 None => BufReader::new(TcpStream::connect(self.address)?),
             };
@@ -304,7 +304,7 @@ impl HttpClient for Null {
                 line.clear();
                 stream.read_line(&mut line)?;
             }
-            *kept = Some(stream);
+            *open = Some(stream);
             Ok(Response::new(Bytes::new()))
         })
     }

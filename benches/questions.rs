@@ -41,13 +41,13 @@ fn main() {
         ("questions/died", &["history", "--failed", "--since", "1h"]),
         ("questions/suggested", &["report", "--job", "bench"]),
     ] {
-        let mut took: Vec<f64> = (0..ROUNDS).map(|_| asked(&agent, args).as_secs_f64() * 1000.0).collect();
+        let mut took: Vec<f64> = (0..ROUNDS).map(|_| answer_time(&agent, args).as_secs_f64() * 1000.0).collect();
         report(row, median(&mut took), "ms, of the whole command", None);
     }
     end(agent);
 }
 
-fn asked(agent: &Agent, args: &[&str]) -> Duration {
+fn answer_time(agent: &Agent, args: &[&str]) -> Duration {
     let began = Instant::now();
     let answer = agent.cli(args).ok();
     let took = began.elapsed();

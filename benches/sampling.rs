@@ -149,18 +149,18 @@ fn six_files(forest: &Forest, keys: &[&str]) {
         .map(|p| fs::File::open(p).expect("a file of a cgroup just made must open").into())
         .collect();
     let mut buffer = vec![0; 16 << 10];
-    let (mut floor, mut ours) = (Vec::new(), Vec::new());
+    let (mut floor, mut own) = (Vec::new(), Vec::new());
     for _ in 0..=ROUNDS {
         floor.push(time(|| {
             for fd in &bare {
                 black_box(rustix::io::pread(fd, &mut buffer[..], 0).expect("a cgroup that exists must be readable"));
             }
         }));
-        ours.push(time(|| read_all(&readers, Instant::now(), true)));
+        own.push(time(|| read_all(&readers, Instant::now(), true)));
     }
-    let (floor, ours) = (per_task(&mut floor, cgroups.len()), per_task(&mut ours, cgroups.len()));
+    let (floor, own) = (per_task(&mut floor, cgroups.len()), per_task(&mut own, cgroups.len()));
     print("sampling/six-files/floor", floor, "us/cgroup", None);
-    print("sampling/six-files", ours, "us/cgroup", Some((ours / floor, "sampling/six-files/floor")));
+    print("sampling/six-files", own, "us/cgroup", Some((own / floor, "sampling/six-files/floor")));
     if sampling.budget.reopened() > 0 {
         eprintln!("note: {} reads had to open their file: too few descriptors", sampling.budget.reopened());
     }

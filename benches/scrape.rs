@@ -46,36 +46,36 @@ fn main() {
     // Once each to warm up; then in turns, the better of two of each.
     load(agent.address, None, agent.pid());
     load(peer.address, None, peer.worker());
-    let ours = Load::better(&(0..2).map(|_| load(agent.address, None, agent.pid())).collect::<Vec<_>>());
-    let theirs = Load::better(&(0..2).map(|_| load(peer.address, None, peer.worker())).collect::<Vec<_>>());
-    report("scrape/p50", ours.p50_ms, "ms", Some((ours.p50_ms / theirs.p50_ms, "nginx, same bytes")));
-    report("scrape/nginx-p50", theirs.p50_ms, "ms", None);
-    report("scrape/p99", ours.p99_ms, "ms", Some((ours.p99_ms / theirs.p99_ms, "nginx, same bytes")));
-    report("scrape/nginx-p99", theirs.p99_ms, "ms", None);
-    report("scrape/cpu", ours.cpu_ms, "CPU-ms per scrape", Some((ours.cpu_ms / theirs.cpu_ms, "nginx, same bytes")));
-    report("scrape/nginx-cpu", theirs.cpu_ms, "CPU-ms per scrape", None);
+    let own = Load::better(&(0..2).map(|_| load(agent.address, None, agent.pid())).collect::<Vec<_>>());
+    let peer_load = Load::better(&(0..2).map(|_| load(peer.address, None, peer.worker())).collect::<Vec<_>>());
+    report("scrape/p50", own.p50_ms, "ms", Some((own.p50_ms / peer_load.p50_ms, "nginx, same bytes")));
+    report("scrape/nginx-p50", peer_load.p50_ms, "ms", None);
+    report("scrape/p99", own.p99_ms, "ms", Some((own.p99_ms / peer_load.p99_ms, "nginx, same bytes")));
+    report("scrape/nginx-p99", peer_load.p99_ms, "ms", None);
+    report("scrape/cpu", own.cpu_ms, "CPU-ms per scrape", Some((own.cpu_ms / peer_load.cpu_ms, "nginx, same bytes")));
+    report("scrape/nginx-cpu", peer_load.cpu_ms, "CPU-ms per scrape", None);
     // As Prometheus asks; a loopback peer gets identity all the same.
     let gzip = load(agent.address, Some("Accept-Encoding: gzip"), agent.pid());
     report("scrape/accepting-gzip-p50", gzip.p50_ms, "ms (a loopback peer gets identity)", None);
     drop(peer);
     for (format, accept) in FORMATS {
-        let asked = format!("Accept: {accept}");
+        let requested = format!("Accept: {accept}");
         let body = as_format(&agent, accept).body;
         let peer = Nginx::start(&nginx, &agent.scratch().join(format), &body);
-        let ours = || load(agent.address, Some(&asked), agent.pid());
-        let theirs = || load(peer.address, None, peer.worker());
-        let _ = (ours(), theirs());
-        let (ours, theirs) = (Load::better(&[ours(), ours()]), Load::better(&[theirs(), theirs()]));
+        let own = || load(agent.address, Some(&requested), agent.pid());
+        let load_of_peer = || load(peer.address, None, peer.worker());
+        let _ = (own(), load_of_peer());
+        let (own, peer_load) = (Load::better(&[own(), own()]), Load::better(&[load_of_peer(), load_of_peer()]));
         let name = |what: &str| format!("scrape/{format}-{what}");
         #[allow(clippy::cast_precision_loss)] // Some megabytes.
         let bytes = body.len() as f64;
         report(&name("body"), bytes, "bytes", None);
-        for (what, ours, theirs, unit) in [
-            ("p50", ours.p50_ms, theirs.p50_ms, "ms"),
-            ("p99", ours.p99_ms, theirs.p99_ms, "ms"),
-            ("cpu", ours.cpu_ms, theirs.cpu_ms, "CPU-ms per scrape"),
+        for (what, own, peer_cost, unit) in [
+            ("p50", own.p50_ms, peer_load.p50_ms, "ms"),
+            ("p99", own.p99_ms, peer_load.p99_ms, "ms"),
+            ("cpu", own.cpu_ms, peer_load.cpu_ms, "CPU-ms per scrape"),
         ] {
-            report(&name(what), ours, unit, Some((ours / theirs, "nginx, same bytes")));
+            report(&name(what), own, unit, Some((own / peer_cost, "nginx, same bytes")));
         }
     }
     end(agent);
@@ -107,13 +107,13 @@ impl Load {
         command.args(header.iter().flat_map(|header| ["-H", header]));
         let output = command.arg(format!("http://{address}/metrics")).output().expect("wrk must start");
         let used = cpu(pid).saturating_sub(before);
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(!said.contains("Non-2xx"), "{said}");
-        let requests = said.lines().find_map(|line| line.trim().split_once(" requests in")?.0.parse::<f64>().ok());
-        let requests = requests.unwrap_or_else(|| panic!("wrk said nothing of requests: {said}"));
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(!printed.contains("Non-2xx"), "{printed}");
+        let requests = printed.lines().find_map(|line| line.trim().split_once(" requests in")?.0.parse::<f64>().ok());
+        let requests = requests.unwrap_or_else(|| panic!("wrk said nothing of requests: {printed}"));
         let percentile = |which: &str| {
-            let line = said.lines().find_map(|line| line.trim().strip_prefix(which)).map(str::trim);
-            line.and_then(milliseconds).unwrap_or_else(|| panic!("wrk said nothing of {which}: {said}"))
+            let line = printed.lines().find_map(|line| line.trim().strip_prefix(which)).map(str::trim);
+            line.and_then(milliseconds).unwrap_or_else(|| panic!("wrk said nothing of {which}: {printed}"))
         };
         Load { p50_ms: percentile("50%"), p99_ms: percentile("99%"), cpu_ms: used.as_secs_f64() * 1000.0 / requests }
     }

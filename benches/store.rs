@@ -43,11 +43,11 @@ impl Raw {
     /// One write of this many records, and one sync.
     fn write(&mut self, records: usize) -> Duration {
         let bytes = vec![7; records * RECORD_BYTES];
-        let begun = Instant::now();
+        let started_at = Instant::now();
         self.file.write_all_at(&bytes, self.at).expect("there must be room");
         self.file.sync_data().expect("the disk must answer");
         self.at += bytes.len() as u64;
-        begun.elapsed()
+        started_at.elapsed()
     }
 }
 
@@ -62,7 +62,7 @@ fn record(writer: usize, round: u64) -> Batch {
 /// Every writer writes once; the time until the last one knows that its record is durable.
 async fn together(journal: &Journal, writers: usize, round: u64) -> Duration {
     let batches: Vec<Batch> = (0..writers).map(|writer| record(writer, round)).collect();
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let mut waiting = tokio::task::JoinSet::new();
     for batch in batches {
         let journal = journal.clone();
@@ -71,7 +71,7 @@ async fn together(journal: &Journal, writers: usize, round: u64) -> Duration {
     while let Some(done) = waiting.join_next().await {
         done.expect("a writer must not panic");
     }
-    begun.elapsed()
+    started_at.elapsed()
 }
 
 fn micros(times: &mut [Duration], percent: usize) -> f64 {
@@ -99,18 +99,18 @@ fn main() {
     let mut raw = Raw::new(dir.path());
     let (mut round, mut alone) = (0, None);
     for (writers, [raw_name, name, slow_name, commits_name]) in ROWS {
-        let (mut by_hand, mut ours) = (Vec::new(), Vec::new());
+        let (mut by_hand, mut own) = (Vec::new(), Vec::new());
         let commits = committed(&metrics);
         let rounds = if writers == 256 { ROUNDS / 5 } else { ROUNDS };
         for _ in 0..rounds {
             round += 1;
             by_hand.push(raw.write(writers));
-            ours.push(runtime.block_on(together(&journal, writers, round)));
+            own.push(runtime.block_on(together(&journal, writers, round)));
         }
         #[allow(clippy::cast_precision_loss)] // Some thousands.
         let commits = (committed(&metrics) - commits) / rounds as f64;
         let (raw_50, raw_99) = (micros(&mut by_hand, 50), micros(&mut by_hand, 99));
-        let (p50, p99) = (micros(&mut ours, 50), micros(&mut ours, 99));
+        let (p50, p99) = (micros(&mut own, 50), micros(&mut own, 99));
         report(raw_name, raw_50, "us: the same bytes in one write and one fdatasync", None);
         report(name, p50, "us until all are durable", Some((p50 / raw_50, raw_name)));
         report(slow_name, p99, "us", Some((p99 / raw_99, "99 of 100 of the same by hand")));
@@ -126,13 +126,13 @@ fn main() {
     let before = calls();
     let reading = calls()[2] - before[2];
     let before = calls();
-    let begun = Instant::now();
+    let started_at = Instant::now();
     runtime.block_on(async {
         for batch in batches {
             journal.commit(batch).await.expect("nothing is to be done");
         }
     });
-    let each = begun.elapsed().as_secs_f64() * 1e6 / f64::from(DUPLICATES);
+    let each = started_at.elapsed().as_secs_f64() * 1e6 / f64::from(DUPLICATES);
     let after = calls();
     report("store/duplicate", each, "us each", None);
     #[allow(clippy::cast_precision_loss)] // A few, or none.

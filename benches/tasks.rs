@@ -36,7 +36,7 @@ fn true_as_a_batch_task() {
     const ROUNDS: usize = 100;
     let mut floor: Vec<f64> = (0..ROUNDS).map(|_| floor_of_true().as_secs_f64() * 1000.0).collect();
     let agent = Agent::start();
-    let mut ours = Vec::new();
+    let mut per_task = Vec::new();
     for round in 0..ROUNDS {
         let hcl = job(&format!("true-{round}"), "batch", 1, "/bin/true", "");
         let began = Instant::now();
@@ -52,17 +52,17 @@ fn true_as_a_batch_task() {
             // Asking without a pause would take one of two cores from what is measured.
             std::thread::sleep(Duration::from_micros(200));
         }
-        ours.push(began.elapsed().as_secs_f64() * 1000.0);
+        per_task.push(began.elapsed().as_secs_f64() * 1000.0);
     }
     let base = median(&mut floor);
     report("tasks/true-floor", base, "ms: mkdir, fork, attach, exec, wait, rmdir", None);
     report(
         "tasks/true-p50",
-        median(&mut ours),
+        median(&mut per_task),
         "ms, submission to complete",
-        Some((median(&mut ours) / base, "tasks/true-floor")),
+        Some((median(&mut per_task) / base, "tasks/true-floor")),
     );
-    report("tasks/true-p99", p99(&mut ours), "ms", None);
+    report("tasks/true-p99", p99(&mut per_task), "ms", None);
     agent.stop();
 }
 
@@ -145,7 +145,7 @@ fn two_hundred() {
     let used = all(&pids).saturating_sub(before).as_secs_f64() * 60.0 / began.elapsed().as_secs_f64();
     report("tasks/200-supervisors-cpu", used, "CPU-s/min together", None);
 
-    let files = kept_open(&agent);
+    let files = open_cgroup_files(&agent);
     agent.kill();
     let began = Instant::now();
     agent.start_again();
@@ -170,7 +170,7 @@ fn two_hundred() {
 
 /// The files that this agent keeps open: of tasks, of their cgroups and of its own state. What `/proc` has of the agent
 /// itself goes with it.
-fn kept_open(agent: &Agent) -> BTreeSet<PathBuf> {
+fn open_cgroup_files(agent: &Agent) -> BTreeSet<PathBuf> {
     let own = format!("/proc/{}", agent.pid());
     let fds = fs::read_dir(format!("{own}/fd")).expect("the agent must live");
     let paths = fds.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());

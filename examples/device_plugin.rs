@@ -21,8 +21,8 @@ use allostat::model::units::Timestamp;
 struct Scripted;
 
 fn main() {
-    let say = |line: &str| writeln!(std::io::stdout(), "{line}").and_then(|()| std::io::stdout().flush());
-    if let Err(error) = serve(Arc::new(Scripted), say) {
+    let emit = |line: &str| writeln!(std::io::stdout(), "{line}").and_then(|()| std::io::stdout().flush());
+    if let Err(error) = serve(Arc::new(Scripted), emit) {
         eprintln!("{error}");
         std::process::exit(1);
     }

@@ -55,7 +55,7 @@ pub extern "C" fn fdatasync(fd: libc::c_int) -> libc::c_int {
     sync(libc::SYS_fdatasync, fd)
 }
 
-fn say(line: &str) {
+fn print_line(line: &str) {
     let mut out = std::io::stdout().lock();
     // The reader is gone with the machine.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
@@ -76,7 +76,7 @@ fn check(store: &dyn Store, writer: usize) -> u64 {
     let mut next = 0;
     for (at, found) in found {
         if at != key(writer, next) || found != value(writer, next) {
-            say(&format!("wrong {at} where {} was expected", key(writer, next)));
+            print_line(&format!("wrong {at} where {} was expected", key(writer, next)));
             break;
         }
         next += 1;
@@ -84,69 +84,71 @@ fn check(store: &dyn Store, writer: usize) -> u64 {
     // Written in the same batch as the newest record.
     let counted = store.get(&format!("alloc/{writer}")).expect("the store must be readable");
     if counted.map_or(0, |n| String::from_utf8_lossy(&n).parse().unwrap_or(u64::MAX)) != next {
-        say(&format!("wrong alloc/{writer}: half of a batch"));
+        print_line(&format!("wrong alloc/{writer}: half of a batch"));
     }
     next
 }
 
 /// What OTLP keeps: checked, and then written for ever. Each batch is one point.
-struct Kept {
+struct DurableState {
     queue: Queue,
     received: KeyedLog,
     last: u64,
 }
 
-impl Kept {
-    fn open(beside: &Path) -> Kept {
+impl DurableState {
+    fn open(sibling: &Path) -> DurableState {
         let limits = QueueLimits { bytes: QUEUE_BYTES, age: std::time::Duration::from_secs(86_400), memory_bytes: 0 };
-        let queue = Queue::open(Box::new(SegmentFiles::new(&beside.with_file_name("otlp"))), limits);
+        let queue = Queue::open(Box::new(SegmentFiles::new(&sibling.with_file_name("otlp"))), limits);
         let ledger = queue.ledger();
         if !ledger.balances() || ledger.rejected > 0 || ledger.dropped.iter().any(|n| *n > 0) {
-            say(&format!("wrong ledger: {ledger:?}"));
+            print_line(&format!("wrong ledger: {ledger:?}"));
         }
         if let Some(error) = &queue.refused {
-            say(&format!("wrong queue: {error}"));
+            print_line(&format!("wrong queue: {error}"));
         }
-        let (received, state) = KeyedLog::open(&beside.with_file_name("received"));
+        let (received, state) = KeyedLog::open(&sibling.with_file_name("received"));
         if state == KeyedState::Damaged {
-            say("wrong received: it is damaged");
+            print_line("wrong received: it is damaged");
         }
         let last = received.get(1).map_or(0, |value| String::from_utf8_lossy(value).parse().unwrap_or(u64::MAX));
         // Written in the same commit.
         if last > 0 && received.get(u128::from(2 + last % 50)) != Some(value(RECEIVED, last).as_slice()) {
-            say("wrong received: half of a commit");
+            print_line("wrong received: half of a commit");
         }
         for (writer, n) in [(PUSHED, ledger.enqueued), (SETTLED, ledger.exported), (RECEIVED, last)] {
-            say(&format!("have {writer} {n}"));
+            print_line(&format!("have {writer} {n}"));
         }
-        Kept { queue, received, last }
+        DurableState { queue, received, last }
     }
 
     fn write(mut self) {
         loop {
             let ledger = self.queue.ledger();
             match self.queue.push(SystemClock.now(), 1, value(PUSHED, ledger.enqueued)) {
-                PushOutcome::Durable => say(&format!("ack {PUSHED} {}", ledger.enqueued)),
-                other => return say(&format!("wrong push: {other:?}")),
+                PushOutcome::Durable => print_line(&format!("ack {PUSHED} {}", ledger.enqueued)),
+                other => return print_line(&format!("wrong push: {other:?}")),
             }
             while self.queue.ledger().queued > BACKLOG {
                 let settled = self.queue.ledger().exported;
-                let Some(front) = self.queue.front(SystemClock.now()) else { return say("wrong front: there is none") };
+                let Some(front) = self.queue.front(SystemClock.now()) else {
+                    return print_line("wrong front: there is none");
+                };
                 if front.bytes != value(PUSHED, settled) {
-                    return say(&format!("wrong front: {} where {settled} was expected", front.id));
+                    return print_line(&format!("wrong front: {} where {settled} was expected", front.id));
                 }
                 self.queue.settle(SystemClock.now(), front.id, 0);
                 if let Some(error) = &self.queue.refused {
-                    return say(&format!("wrong settle: {error}"));
+                    return print_line(&format!("wrong settle: {error}"));
                 }
-                say(&format!("ack {SETTLED} {settled}"));
+                print_line(&format!("ack {SETTLED} {settled}"));
             }
             let next = self.last + 1;
             let changes = [(1, next.to_string().into_bytes()), (u128::from(2 + next % 50), value(RECEIVED, next))];
             if let Err(error) = self.received.commit(&changes.map(|(key, value)| (key, Some(value)))) {
-                return say(&format!("wrong received: {error}"));
+                return print_line(&format!("wrong received: {error}"));
             }
-            say(&format!("ack {RECEIVED} {}", self.last));
+            print_line(&format!("ack {RECEIVED} {}", self.last));
             self.last = next;
         }
     }
@@ -159,16 +161,16 @@ async fn main() {
     UNSYNCED.store(args.iter().any(|arg| arg == "unsynced"), Ordering::Relaxed);
     let store = Arc::new(SledStore::open(Path::new(dir)).expect("the store must open, whatever the power did"));
     for (key, word) in store.scan("quarantine/").expect("the store must be readable") {
-        say(&format!("wrong {key}: {}", String::from_utf8_lossy(&word)));
+        print_line(&format!("wrong {key}: {}", String::from_utf8_lossy(&word)));
     }
     let begin: Vec<u64> = (0..WRITERS).map(|writer| check(store.as_ref(), writer)).collect();
     for (writer, n) in begin.iter().enumerate() {
-        say(&format!("have {writer} {n}"));
+        print_line(&format!("have {writer} {n}"));
     }
-    let kept = Kept::open(Path::new(dir));
+    let retained = DurableState::open(Path::new(dir));
     let journal = Journal::start(store, Arc::new(Metrics::new())).expect("a thread must start");
-    say("go");
-    std::thread::spawn(move || kept.write());
+    print_line("go");
+    std::thread::spawn(move || retained.write());
     let mut writers = tokio::task::JoinSet::new();
     for (writer, begin) in begin.into_iter().enumerate() {
         let journal = journal.clone();
@@ -178,8 +180,8 @@ async fn main() {
                 batch.put(key(writer, n), value(writer, n));
                 batch.put(format!("alloc/{writer}"), (n + 1).to_string().into_bytes());
                 match journal.commit(batch).await {
-                    Ok(()) => say(&format!("ack {writer} {n}")),
-                    Err(error) => return say(&format!("wrong commit: {error}")),
+                    Ok(()) => print_line(&format!("ack {writer} {n}")),
+                    Err(error) => return print_line(&format!("wrong commit: {error}")),
                 }
             }
         });

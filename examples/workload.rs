@@ -256,11 +256,11 @@ fn write_through(mib: usize, dir: &str) {
     let buffer = vec![9u8; (1 << 20) + 4096];
     let skip = buffer.as_ptr().align_offset(4096);
     let block = &buffer[skip..skip + (1 << 20)];
-    let begun = Instant::now();
+    let started_at = Instant::now();
     for _ in 0..mib {
         file.write_all(block).expect("the file must be writable");
     }
-    let took = begun.elapsed().as_millis();
+    let took = started_at.elapsed().as_millis();
     std::fs::remove_file(&path).expect("the file must be removable");
     ready(&format!("\"bytes\":{},\"milliseconds\":{took}", mib << 20));
 }
@@ -296,7 +296,7 @@ mod network {
         request
     }
 
-    fn ask(fd: &impl AsRawFd, what: libc::c_ulong, request: Request, of: &str) {
+    fn ioctl(fd: &impl AsRawFd, what: libc::c_ulong, request: Request, of: &str) {
         // SAFETY: the kernel reads and writes the 40 bytes of a `struct ifreq`.
         let done = unsafe { libc::ioctl(fd.as_raw_fd(), what, request.as_ptr()) };
         assert_eq!(done, 0, "{of}: {}", std::io::Error::last_os_error());
@@ -317,12 +317,12 @@ mod network {
         let tun = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun");
         let mut tun = tun.unwrap_or_else(|e| panic!("/dev/net/tun: {e}"));
         // IFF_TUN | IFF_NO_PI
-        ask(&tun, 0x4004_54ca, request(&0x1001_u16.to_ne_bytes()), "TUNSETIFF");
+        ioctl(&tun, 0x4004_54ca, request(&0x1001_u16.to_ne_bytes()), "TUNSETIFF");
         let any = UdpSocket::bind("0.0.0.0:0").expect("a socket");
-        ask(&any, libc::SIOCSIFADDR, request(&address(1)), "SIOCSIFADDR");
-        ask(&any, libc::SIOCSIFNETMASK, request(&[2, 0, 0, 0, 255, 255, 255, 0]), "SIOCSIFNETMASK");
+        ioctl(&any, libc::SIOCSIFADDR, request(&address(1)), "SIOCSIFADDR");
+        ioctl(&any, libc::SIOCSIFNETMASK, request(&[2, 0, 0, 0, 255, 255, 255, 0]), "SIOCSIFNETMASK");
         // IFF_UP | IFF_RUNNING
-        ask(&any, libc::SIOCSIFFLAGS, request(&0x41_u16.to_ne_bytes()), "SIOCSIFFLAGS");
+        ioctl(&any, libc::SIOCSIFFLAGS, request(&0x41_u16.to_ne_bytes()), "SIOCSIFFLAGS");
         let mut packet = vec![0; bytes];
         for _ in 0..n {
             any.send_to(&packet[28..], "10.255.0.2:9").expect("it goes out");
@@ -379,7 +379,7 @@ AGAIN:
     }
 
     pub fn hold(mib: usize, time: Duration, busy: Duration) {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         // SAFETY: NVIDIA's library may be loaded at any time.
         let cuda = unsafe { Library::new("libcuda.so.1") }.expect("NVIDIA's driver must be installed");
         let (mut device, mut context) = (0, std::ptr::null_mut());
@@ -404,7 +404,7 @@ AGAIN:
                 call::<unsafe extern "C" fn(*mut Handle, Handle, *const c_char) -> c_int>(&cuda, "cuModuleGetFunction");
             well("cuModuleGetFunction", find(&raw mut spin, module, c"spin".as_ptr()));
         }
-        super::ready(&format!("\"bytes\":{bytes},\"began_ms\":{}", begun.elapsed().as_millis()));
+        super::ready(&format!("\"bytes\":{bytes},\"began_ms\":{}", started_at.elapsed().as_millis()));
         let from = Instant::now();
         while from.elapsed() < busy {
             run(&cuda, spin);

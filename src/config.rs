@@ -4,6 +4,7 @@
 //! [`SETTINGS`] is the one list of them.
 
 mod artifact;
+mod conflicts;
 mod migrate;
 mod network;
 mod node;
@@ -14,7 +15,6 @@ mod setting;
 mod settings;
 mod signals;
 mod template;
-mod together;
 mod values;
 
 use std::collections::BTreeMap;
@@ -41,11 +41,11 @@ use crate::snapshot;
 use crate::telemetry::LogLevel;
 use crate::telemetry::otlp::OtlpSignal;
 
+pub use conflicts::together;
 pub use paths::{PathError, check_paths, check_push};
 pub use setting::Setting;
 use setting::SettingKind;
 pub use settings::SETTINGS;
-pub use together::together;
 use values::list;
 
 /// Everything that can be set.
@@ -182,9 +182,9 @@ pub enum ConfigError {
     NoHome,
 }
 
-fn listed(problems: &Diagnostics, others: &[String]) -> String {
+fn listed(problems: &Diagnostics, rest: &[String]) -> String {
     let placed = problems.0.iter().map(ToString::to_string);
-    let all: Vec<String> = placed.chain(others.iter().cloned()).collect();
+    let all: Vec<String> = placed.chain(rest.iter().cloned()).collect();
     all.join("\n\n")
 }
 
@@ -264,26 +264,26 @@ const OF_TESTS: &[&str] = &[
     "WORKLOAD",
 ];
 
-/// Of these names of variables those that begin as ours do and set nothing, each with the nearest that does. `others`:
-/// such as are no settings, of the commands.
-pub fn unknown_variables(set: impl Iterator<Item = String>, others: &[String]) -> Vec<(String, Option<String>)> {
-    let settings = SETTINGS.iter().map(|setting| setting.env).filter(|name| name.starts_with(OURS));
-    let known: Vec<&str> = settings.chain(others.iter().map(String::as_str)).collect();
+/// Of these names of variables those that begin as ours do and set nothing, each with the nearest that does.
+/// `remaining`: such as are no settings, of the commands.
+pub fn unknown_variables(set: impl Iterator<Item = String>, remaining: &[String]) -> Vec<(String, Option<String>)> {
+    let settings = SETTINGS.iter().map(|setting| setting.env).filter(|name| name.starts_with(ENV_PREFIX));
+    let known: Vec<&str> = settings.chain(remaining.iter().map(String::as_str)).collect();
     let is_unknown = |name: &String| {
-        let Some(rest) = name.strip_prefix(OURS) else { return false };
+        let Some(rest) = name.strip_prefix(ENV_PREFIX) else { return false };
         !known.contains(&name.as_str()) && !OF_TESTS.iter().any(|test| rest.starts_with(test))
     };
     // All begin alike: only what comes behind that can be near or far.
-    let near = |name: &str| nearest(&name[OURS.len()..], known.iter().map(|known| &known[OURS.len()..]));
+    let near = |name: &str| nearest(&name[ENV_PREFIX.len()..], known.iter().map(|known| &known[ENV_PREFIX.len()..]));
     set.filter(is_unknown)
         .map(|name| {
-            let meant = near(&name).map(|near| format!("{OURS}{near}"));
-            (name, meant)
+            let suggestion = near(&name).map(|near| format!("{ENV_PREFIX}{near}"));
+            (name, suggestion)
         })
         .collect()
 }
 
-const OURS: &str = "ALLOSTAT_";
+const ENV_PREFIX: &str = "ALLOSTAT_";
 
 fn read_file(path: &Path, config: &mut Config) -> Result<ReadFile, ConfigError> {
     let bytes = File::open(path).and_then(jobspec::bytes_of);

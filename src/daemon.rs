@@ -8,17 +8,17 @@
 
 mod adopted;
 mod bind;
+mod device_bridge;
 mod error;
-mod home;
-mod look;
 mod memory;
-mod needs;
 mod node;
 mod observed;
 mod once;
+mod placement;
+mod resource_needs;
 mod signals;
+mod standalone;
 mod steps;
-mod stock;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -30,16 +30,16 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 pub use error::DaemonError;
-pub use home::{has_scope_of_user, scope_name};
-pub use look::StandaloneSampler;
 pub use observed::until_named;
 pub use once::one_pass;
+pub use placement::{has_scope_of_user, scope_name};
+pub use standalone::StandaloneSampler;
 
-use self::home::CgroupPlacement;
-use self::needs::Needs;
+use self::device_bridge::DeviceStock;
+use self::placement::CgroupPlacement;
+use self::resource_needs::Needs;
 use self::signals::SignalHandlers;
 use self::steps::{StartSteps, Step};
-use self::stock::DeviceStock;
 use crate::api::{self, ApiContext, ServerState};
 use crate::board::Board;
 use crate::board::devices::{DeviceSource, DevicesView};
@@ -106,21 +106,21 @@ pub struct Daemon {
 impl Daemon {
     /// What is known of devices at this moment.
     pub fn devices(&self) -> Arc<DevicesView> {
-        self.devices.look()
+        self.devices.view()
     }
 
     /// Builds everything, each step in its time. Errors: nothing is left behind but the directories of the data
     /// directory, without a job in them; where a step is late, what it waits for.
     pub async fn start(config: Config) -> Result<Daemon, DaemonError> {
         let (steps, now) = StartSteps::begin();
-        let (wanted, mut unwanted) = tokio::sync::oneshot::channel::<()>();
+        let (watched_rx, mut excluded) = tokio::sync::oneshot::channel::<()>();
         let runtime = tokio::runtime::Handle::current();
         // On a thread of its own: a step may block, and deadlines and signals must not wait for it.
         let building = tokio::task::spawn_blocking(move || {
             runtime.block_on(async {
                 tokio::select! {
                     built = Daemon::build(config, steps) => Some(built),
-                    _ = &mut unwanted => None,
+                    _ = &mut excluded => None,
                 }
             })
         });
@@ -129,7 +129,7 @@ impl Daemon {
             late = steps::late(now) => Some(Err(late)),
         };
         // Until here: who drops this call calls it off.
-        drop(wanted);
+        drop(watched_rx);
         built.unwrap_or_else(|| Err(DaemonError::Setup(std::io::ErrorKind::Interrupted.into())))
     }
 
@@ -143,7 +143,7 @@ impl Daemon {
         let tcp_address = tcp.as_ref().map(|l| l.local_addr()).transpose().map_err(DaemonError::Setup)?;
         steps.at(Step::DataDir);
         let data_dir = Arc::new(DataDir::open(&config.data_dir)?);
-        needs.say(&data_dir);
+        needs.log(&data_dir);
         steps.at(Step::Sockets);
         let socket = config.socket();
         let (unix, socket_file) = bind::unix(&socket, config.api.socket_group.as_deref())?;
@@ -162,14 +162,14 @@ impl Daemon {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         metrics.begins(clock.now());
         let roots = Roots::default().with_root(&config.observe.root);
-        needs::warn_of_unprotected_links(&roots);
-        let mark = data_dir.root().join(home::MARK);
-        let ground = HostSetup::prepare(&roots, &config, mark, data_dir.before()).await?;
+        resource_needs::warn_of_unprotected_links(&roots);
+        let mark = data_dir.root().join(placement::MARK);
+        let setup = HostSetup::prepare(&roots, &config, mark, data_dir.before()).await?;
         // Before the runner: what it starts may refer to what the host is.
         let fingerprints = fingerprint::Fingerprinting::start(fingerprint::Parts {
             fingerprinters: config.fingerprint.chosen(),
             request: fingerprint::FingerprintRequest { roots, data_dir: data_dir.root().to_owned() },
-            facts: Arc::clone(&ground.facts),
+            facts: Arc::clone(&setup.facts),
             clock: Arc::clone(&clock),
             metrics: Arc::clone(&metrics),
         })
@@ -178,17 +178,17 @@ impl Daemon {
         close_allocs(&data_dir).await?;
         let journal = start_journal(store, &metrics).await?;
         steps.at(Step::Restore);
-        let handle = start_runner(&config, data_dir.clone(), journal, needs, &ground, &clock, &metrics).await?;
+        let handle = start_runner(&config, data_dir.clone(), journal, needs, &setup, &clock, &metrics).await?;
         steps.at(Step::Sampler);
-        let HostSetup { sampling, info, parent, home, ends, stock, .. } = ground;
+        let HostSetup { sampling, info, parent, home, ends, stock, .. } = setup;
 
         let roots = sampling.roots.clone();
         let memory_limit = memory::limit_of(&roots, &sampling.layout, config.memory_limit_mib);
         let devices = follow_devices(&config, &data_dir, &handle, &clock, &roots);
         stock.open(&devices);
         let keep = RecordLocation { path: data_dir.observed(), boot_id: info.boot_id.clone() };
-        let others = observed::ObservedFrom { sampling: &sampling, ends, keep };
-        let observer = observed::observe(&config, &handle, &home, others, &clock, &metrics);
+        let rest = observed::ObservedFrom { sampling: &sampling, ends, keep };
+        let observer = observed::observe(&config, &handle, &home, rest, &clock, &metrics);
         let scrapers = Arc::new(Scrapers::default());
         let sampler = Sampler::start(sampler::Parts {
             config: config.telemetry,
@@ -326,12 +326,17 @@ impl HostSetup {
         before: DirectoryHistory,
     ) -> Result<HostSetup, DaemonError> {
         let (roots, config) = (roots.clone(), config.clone());
-        let prepared = tokio::task::spawn_blocking(move || HostSetup::look(roots, &config, mark, before)).await;
+        let prepared = tokio::task::spawn_blocking(move || HostSetup::inspect(roots, &config, mark, before)).await;
         prepared.unwrap_or_else(|e| Err(DaemonError::Setup(std::io::Error::other(e))))
     }
 
     /// May block for seconds.
-    fn look(roots: Roots, config: &Config, mark: PathBuf, before: DirectoryHistory) -> Result<HostSetup, DaemonError> {
+    fn inspect(
+        roots: Roots,
+        config: &Config,
+        mark: PathBuf,
+        before: DirectoryHistory,
+    ) -> Result<HostSetup, DaemonError> {
         let layout = Layout::detect(&roots)?;
         for problem in layout.problems() {
             tracing::warn!(problem, "cgroup hierarchy ignored");
@@ -378,11 +383,11 @@ async fn start_runner(
     data_dir: Arc<DataDir>,
     journal: Journal,
     needs: Needs,
-    ground: &HostSetup,
+    setup: &HostSetup,
     clock: &Arc<dyn Clock>,
     metrics: &Arc<Metrics>,
 ) -> Result<Handle, DaemonError> {
-    let HostSetup { sampling, info, parent, home, facts, stock, .. } = ground;
+    let HostSetup { sampling, info, parent, home, facts, stock, .. } = setup;
     let no_cgroups = parent.as_ref().err().cloned();
     let context = DriverContext {
         sampling: Arc::clone(sampling),
@@ -403,7 +408,7 @@ async fn start_runner(
             config.gc,
             config.network.clone(),
             (config.artifact.clone(), config.migrate.clone(), config.template.clone()),
-            needs::secrets_in_memory(),
+            resource_needs::secrets_in_memory(),
         ),
         fill: runner::fill_of(&data_dir),
         data_dir,
@@ -453,7 +458,7 @@ fn follow_devices(
         board: Arc::clone(handle.board()),
         clock: Arc::clone(clock),
         roots: roots.clone(),
-        kept: Some(data_dir.device_uses()),
+        journal: Some(data_dir.device_uses()),
         on_change: Box::new(report),
     })
 }
@@ -481,10 +486,10 @@ async fn close_allocs(data_dir: &Arc<DataDir>) -> Result<(), DaemonError> {
 /// What tasks get of the agent's own environment: how to find programs, and how people here read. Nothing else: it may
 /// hold secrets.
 fn inherited() -> BTreeMap<String, String> {
-    let wanted = |name: &str| matches!(name, "PATH" | "LANG" | "TZ") || name.starts_with("LC_");
+    let accepts = |name: &str| matches!(name, "PATH" | "LANG" | "TZ") || name.starts_with("LC_");
     let text =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    text.filter(|(name, _)| wanted(name)).collect()
+    text.filter(|(name, _)| accepts(name)).collect()
 }
 
 /// What starting and ending tasks used goes back to the kernel: each so many ticks while something changes, and once
@@ -538,7 +543,7 @@ pub fn run(config: Config) -> Result<(), DaemonError> {
 ///
 /// Two workers: what the agent does beside sampling is waiting.
 pub fn runtime() -> Result<tokio::runtime::Runtime, DaemonError> {
-    needs::check_threads()?;
+    resource_needs::check_threads()?;
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("agent")

@@ -10,7 +10,7 @@
 //!    api/           one file per resource
 //! 4  snapshot/      Snapshot; sampler, aggregate, retention
 //! 3  devices/       which there are, who holds them, who uses them; plugins
-//!    runner/        manager, task, alloc, hooks, drivers, kept, decide: its header draws the shelf
+//!    runner/        manager, task, alloc, hooks, drivers, persistence, decide: its header draws the shelf
 //!    fingerprint/   what this host is: one file per fingerprinter, and the manager that repeats them
 //!    observe/       observed allocs: who owns a cgroup that we did not start, one file per source
 //! 2  collectors/    one subject per file; TaskReader

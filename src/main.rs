@@ -16,8 +16,8 @@ fn main() -> ExitCode {
         supervisor::serve()
     } else if word.as_ref().is_some_and(|word| word == supervisor::KEEP) {
         supervisor::keep()
-    } else if word.as_ref().is_some_and(|word| word == supervisor::BESIDE) {
-        supervisor::run_beside()
+    } else if word.as_ref().is_some_and(|word| word == supervisor::EXEC_IN_TASK) {
+        supervisor::run_in_task()
     } else if word.as_ref().is_some_and(|word| word == supervisor::ATTACH) {
         supervisor::run_attached()
     } else if word.as_ref().is_some_and(|word| word == process::GUARD) {
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
-            cli::say(&problem);
+            cli::eprint_line(&problem);
             ExitCode::from(supervisor::EXIT_FAILED)
         }
     }

@@ -55,11 +55,11 @@ impl Site {
     fn client(&self, shows: Option<&Shown>) -> Arc<ClientConfig> {
         self.authority.client(shows, &[&TLS13, &TLS12])
     }
-    fn ask(&self, shows: Option<&Shown>, request: &Request) -> io::Result<Response> {
+    fn request(&self, shows: Option<&Shown>, request: &Request) -> io::Result<Response> {
         https(self.agent.address, self.client(shows), request).map(|(response, _)| response)
     }
     fn get(&self, shows: Option<&Shown>, path: &str, authorization: &str) -> Response {
-        self.ask(shows, &Request::get(path, authorization)).expect("an answer")
+        self.request(shows, &Request::get(path, authorization)).expect("an answer")
     }
     /// Waits until so many were refused for this reason: a body says what was counted when its tick began.
     #[track_caller]
@@ -174,25 +174,25 @@ fn a_real_prometheus_scrapes_over_tls_with_a_certificate_and_a_password() {
 fn each_wrong_thing_is_refused_with_its_reason_counted_and_logged() {
     let names = "  client_allowed_sans: [prometheus.example]\n";
     let site = Site::start(&format!("{names}{ALL_OF_IT}"), "token_file = \"HERE/tokens\"");
-    let (ours, stranger) = (&site.authority, Authority::new("another"));
-    let good = ours.sign_named("prometheus.example");
+    let (own, stranger) = (&site.authority, Authority::new("another"));
+    let good = own.sign_named("prometheus.example");
     let right = basic("alice", "secret");
     assert_eq!(site.get(Some(&good), "/metrics", &right).status, 200);
 
     // In the handshake: the reason that its alert gives, and ours.
-    let unnamed = ours.sign_named("other.example");
-    let expired = ours.sign(|params| {
+    let unnamed = own.sign_named("other.example");
+    let expired = own.sign(|params| {
         params.subject_alt_names.push(rcgen::SanType::DnsName("prometheus.example".try_into().expect("a name")));
         (params.not_before, params.not_after) = (rcgen::date_time_ymd(2020, 1, 1), rcgen::date_time_ymd(2021, 1, 1));
     });
-    let not_ours = stranger.sign_named("prometheus.example");
+    let foreign = stranger.sign_named("prometheus.example");
     for (shows, reason, words) in [
         (None, "no_certificate", "it showed no certificate"),
         (Some(&expired), "certificate_expired", "expired"),
-        (Some(&not_ours), "certificate_untrusted", "UnknownIssuer"),
+        (Some(&foreign), "certificate_untrusted", "UnknownIssuer"),
         (Some(&unnamed), "certificate_name", "client_allowed_sans"),
     ] {
-        let failed = site.ask(shows, &Request::get("/metrics", &right));
+        let failed = site.request(shows, &Request::get("/metrics", &right));
         assert!(failed.is_err(), "{reason}: {failed:?}");
         site.wait_refused(reason, 1);
         let is_logged =
@@ -214,7 +214,10 @@ fn each_wrong_thing_is_refused_with_its_reason_counted_and_logged() {
             assert_eq!(answer.status, status, "{authorization} {path}");
             assert!(answer.text().contains(words), "{}", answer.text());
             assert_eq!(answer.json()["code"], "unauthorized");
-            assert!(answer.header("www-authenticate").is_some_and(|ask| ask.starts_with("Basic ")), "{answer:?}");
+            assert!(
+                answer.header("www-authenticate").is_some_and(|request| request.starts_with("Basic ")),
+                "{answer:?}"
+            );
         }
     }
     for (reason, times) in [("no_credentials", 12), ("wrong_password", 8), ("wrong_token", 4)] {
@@ -250,7 +253,7 @@ fn only_a_caller_with_an_acting_token_or_certificate_acts() {
         (site.authority.sign_named("operator.example"), site.authority.sign_named("reader.example"));
     let (password, token) = (basic("alice", "secret"), format!("Bearer {TOKEN}"));
     let submit = |shows: Option<&Shown>, authorization: &str| {
-        site.ask(shows, &Request::post("/v1/jobs?plan=1", authorization, JOB)).expect("an answer")
+        site.request(shows, &Request::post("/v1/jobs?plan=1", authorization, JOB)).expect("an answer")
     };
     for (shows, authorization, status) in [
         (None, "", 401),
@@ -269,7 +272,7 @@ fn only_a_caller_with_an_acting_token_or_certificate_acts() {
     let page = |shows: Option<&Shown>, authorization| {
         let mut request = Request::post("/v1/jobs?plan=1", authorization, JOB);
         request.headers.push(("Origin", "https://evil.example"));
-        site.ask(shows, &request).expect("an answer")
+        site.request(shows, &request).expect("an answer")
     };
     let refused = page(Some(&operator), "");
     assert_eq!((refused.status, refused.json()["code"].as_str()), (403, Some("no_pages")));
@@ -306,30 +309,30 @@ fn on_this_host_a_token_is_enough_over_plain_http_and_the_cli_sends_it_nowhere_e
     write_secret(Path::new(&tokens), &format!("{TOKEN}\n"));
     let config = format!("agent {{\n  token_file = \"{tokens}\"\n}}\ndrivers {{\n  enabled = [\"mock\"]\n}}\n");
     let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
-    let ask = |token: &str| {
+    let request = |token: &str| {
         let headers = [("Authorization", format!("Bearer {token}"))];
         let headers = headers.iter().map(|(name, value)| (*name, value.as_str())).collect::<Vec<_>>();
         tcp(agent.address, "POST", "/v1/jobs?plan=1", &headers, JOB.as_bytes()).expect("an answer").status
     };
-    assert_eq!((ask(TOKEN), ask("0123456789abcdef")), (200, 401));
+    assert_eq!((request(TOKEN), request("0123456789abcdef")), (200, 401));
     let plain = tcp(agent.address, "POST", "/v1/jobs?plan=1", &[], JOB.as_bytes()).expect("an answer");
     assert_eq!((plain.status, plain.json()["code"].as_str()), (403, Some("socket_only")));
     // A token more, and one less, without a restart.
     std::fs::write(&tokens, "another-token-of-32-characters-x\n").expect("a file");
-    wait_for("the new token", limit(), || (ask("another-token-of-32-characters-x") == 200).then_some(()));
+    wait_for("the new token", limit(), || (request("another-token-of-32-characters-x") == 200).then_some(()));
     // Files that let no client in: one that others may read or write, one that waits for a writer, none at all. And the
     // right one again.
     use std::os::unix::fs::PermissionsExt;
     let mode = |bits| std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(bits)).expect("our own");
     let refused =
-        |what: &str| wait_for(what, limit(), || (ask("another-token-of-32-characters-x") != 200).then_some(()));
+        |what: &str| wait_for(what, limit(), || (request("another-token-of-32-characters-x") != 200).then_some(()));
     for bits in [0o666, 0o644, 0o640, 0o604] {
         mode(bits);
         refused("a file that is not its owner's alone");
-        let said = agent.cli(&["status", "--address", &format!("http://{}", agent.address), "--token-file", &tokens]);
-        assert!(said.code == Some(77) && said.stderr.contains("chmod 600"), "{bits:o}: {said:?}");
+        let output = agent.cli(&["status", "--address", &format!("http://{}", agent.address), "--token-file", &tokens]);
+        assert!(output.code == Some(77) && output.stderr.contains("chmod 600"), "{bits:o}: {output:?}");
         mode(0o600);
-        wait_for("the token again", limit(), || (ask("another-token-of-32-characters-x") == 200).then_some(()));
+        wait_for("the token again", limit(), || (request("another-token-of-32-characters-x") == 200).then_some(()));
     }
     mode(0o644);
     refused("a file that other users may read");
@@ -340,8 +343,8 @@ fn on_this_host_a_token_is_enough_over_plain_http_and_the_cli_sends_it_nowhere_e
     std::fs::remove_file(&tokens).expect("our own");
     refused("no file");
     write_secret(Path::new(&tokens), "another-token-of-32-characters-x\n");
-    wait_for("the token again", limit(), || (ask("another-token-of-32-characters-x") == 200).then_some(()));
-    assert_eq!(ask(TOKEN), 401);
+    wait_for("the token again", limit(), || (request("another-token-of-32-characters-x") == 200).then_some(()));
+    assert_eq!(request(TOKEN), 401);
     let elsewhere =
         crate::common::alone(dir.path(), &["status", "--address", "http://192.0.2.1:1", "--token-file", &tokens]);
     assert!(elsewhere.stderr.contains("as plain text") && elsewhere.stderr.contains("https://"), "{elsewhere:?}");
@@ -403,12 +406,12 @@ fn renewed_certificates_and_passwords_apply_at_once_and_a_broken_file_is_ignored
     let web =
         "  client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: ca.pem\nbasic_auth_users:\n  alice: HASHED\n";
     let site = Site::start(web, "");
-    let ask = |user: &str| site.get(None, "/metrics?name[]=allostat_series", &basic(user, "secret")).status;
-    assert_eq!((ask("alice"), ask("bob"), site.is_in_effect("web_config")), (200, 401, Some(1)));
+    let request = |user: &str| site.get(None, "/metrics?name[]=allostat_series", &basic(user, "secret")).status;
+    assert_eq!((request("alice"), request("bob"), site.is_in_effect("web_config")), (200, 401, Some(1)));
     // Another user.
     write_web(site.dir.path(), &web.replace("alice", "bob"));
-    wait_for("bob", limit(), || (ask("bob") == 200).then_some(()));
-    assert_eq!(ask("alice"), 401, "also from what was remembered");
+    wait_for("bob", limit(), || (request("bob") == 200).then_some(()));
+    assert_eq!(request("alice"), 401, "also from what was remembered");
     // A certificate whose key is not written yet, then both.
     let shown = |client: Arc<ClientConfig>| {
         let connection = ClientConnection::new(client, site.agent.address.ip().into()).expect("a client");
@@ -449,12 +452,12 @@ fn renewed_certificates_and_passwords_apply_at_once_and_a_broken_file_is_ignored
     for (text, words) in cases {
         std::fs::write(site.path("web.yml"), text).expect("a file");
         wait_for(words, limit(), || {
-            assert_eq!((ask("bob"), ask("alice")), (200, 401), "{words}");
+            assert_eq!((request("bob"), request("alice")), (200, 401), "{words}");
             (site.is_in_effect("web_config") == Some(0) && site.agent.log().contains(words)).then_some(())
         });
         std::fs::write(site.path("web.yml"), &good).expect("a file");
         wait_for("it to be repaired", limit(), || {
-            assert_eq!(ask("bob"), 200);
+            assert_eq!(request("bob"), 200);
             (site.is_in_effect("web_config") == Some(1)).then_some(())
         });
     }
@@ -477,7 +480,7 @@ fn tls_versions_headers_names_and_rate_limits_follow_the_web_file() {
     // By the name in its certificate it is asked without a word in agent.host_names; by another it is not.
     for (host, status) in [("agent.example:9740", 200), ("evil.example", 421)] {
         let request = Request { headers: vec![("Host", host)], ..Request::get("/healthz", "") };
-        assert_eq!(site.ask(None, &request).expect("an answer").status, status, "{host}");
+        assert_eq!(site.request(None, &request).expect("an answer").status, status, "{host}");
     }
     // Two of five are gone; a request with a wrong Host header takes none.
     let statuses: Vec<u16> = (0..5).map(|_| site.get(None, "/healthz", "").status).collect();
@@ -573,12 +576,12 @@ fn self_signed_certificate_given_as_ca_is_trusted_for_its_name_and_time() {
         let checked = crate::common::alone(site.dir.path(), &["check", &site.path("web.yml")]);
         let warns = checked.stderr.contains("web.yml:2:14: warning");
         assert_eq!((checked.code, warns), (Some(0), is_authority), "{checked:?}");
-        let asked = site.cli(&["status"]);
+        let requested = site.cli(&["status"]);
         match reason {
-            None => assert_eq!(asked.code, Some(0), "{asked:?}"),
+            None => assert_eq!(requested.code, Some(0), "{requested:?}"),
             Some(reason) => {
-                assert_eq!(asked.code, Some(69), "{asked:?}");
-                assert!(asked.stderr.contains(reason), "{asked:?}");
+                assert_eq!(requested.code, Some(69), "{requested:?}");
+                assert!(requested.stderr.contains(reason), "{requested:?}");
             }
         }
     }
@@ -599,7 +602,7 @@ fn the_members_of_a_group_may_use_the_socket_if_one_is_set() {
     let socket = agent.socket().metadata().expect("a socket");
     assert_eq!((socket.mode() & 0o777, socket.uid(), socket.gid()), (0o660, 0, 4711));
     std::fs::set_permissions(agent.scratch(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("our own");
-    let ask = |gid: u32| {
+    let request = |gid: u32| {
         let mut command = Command::new("/usr/bin/env");
         let copy = agent.scratch().join("allostat");
         std::fs::copy(allostat(), &copy).expect("a copy");
@@ -607,8 +610,8 @@ fn the_members_of_a_group_may_use_the_socket_if_one_is_set() {
         command.env("ALLOSTAT_ADDR", format!("unix:{}", agent.socket().display()));
         Cli::from(command.output().expect("a command"))
     };
-    assert_eq!(ask(4711).code, Some(0));
-    let stranger = ask(65534);
+    assert_eq!(request(4711).code, Some(0));
+    let stranger = request(65534);
     assert_eq!(stranger.code, Some(77), "for others it stays shut");
     let advice = "the agent belongs to root: use sudo, or set `agent.socket_group`";
     assert!(stranger.stderr.contains(advice) && !stranger.stderr.contains("start one"), "{}", stranger.stderr);

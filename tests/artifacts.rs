@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 use rustls::{ServerConnection, StreamOwned};
 
 use crate::certificates::Authority;
-use crate::common::{Agent, AgentOptions, Cli, is_root, patience, says, wait_for};
+use crate::common::{Agent, AgentOptions, Cli, assert_contains, is_root, patience, wait_for};
 
 const LONG: Duration = Duration::from_secs(60);
 
 /// A server of this process: how it answers each path, and what it was asked.
 struct Server {
     address: String,
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
-fn answered(stream: &mut (impl Read + Write), asked: &Mutex<Vec<String>>, answer: &Answer) {
+fn answered(stream: &mut (impl Read + Write), requests: &Mutex<Vec<String>>, answer: &Answer) {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) > 0 {
         head.push(byte[0]);
@@ -31,7 +31,7 @@ fn answered(stream: &mut (impl Read + Write), asked: &Mutex<Vec<String>>, answer
     let head = String::from_utf8_lossy(&head).into_owned();
     let target = head.split(' ').nth(1).unwrap_or_default();
     let path = target.split('?').next().unwrap_or_default().to_owned();
-    asked.lock().expect("no test panics with it").push(head.clone());
+    requests.lock().expect("no test panics with it").push(head.clone());
     match answer(&path) {
         Some(body) => {
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
@@ -52,9 +52,9 @@ type Answer = dyn Fn(&str) -> Option<Vec<u8>> + Send + Sync;
 
 impl Server {
     fn start(answer: impl Fn(&str) -> Option<Vec<u8>> + Send + Sync + 'static) -> Server {
-        Server::with(answer, |stream, asked, answer| {
+        Server::with(answer, |stream, requests, answer| {
             let mut stream: TcpStream = stream;
-            answered(&mut stream, asked, answer);
+            answered(&mut stream, requests, answer);
         })
     }
     /// With the certificate of an authority.
@@ -65,10 +65,10 @@ impl Server {
         let key = rustls::pki_types::PrivateKeyDer::try_from(shown.key.serialize_der()).expect("a key");
         let config = Arc::new(config.with_single_cert(vec![shown.certificate.clone()], key).expect("a certificate"));
         let answer = move |path: &str| (path == "/app").then(|| body.to_vec());
-        Server::with(answer, move |stream, asked, answer| {
+        Server::with(answer, move |stream, requests, answer| {
             let connection = ServerConnection::new(Arc::clone(&config)).expect("a connection");
             let mut stream = StreamOwned::new(connection, stream);
-            answered(&mut stream, asked, answer);
+            answered(&mut stream, requests, answer);
             stream.conn.send_close_notify();
             let _ = stream.flush();
         })
@@ -79,18 +79,18 @@ impl Server {
     ) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("an address");
         let address = listener.local_addr().expect("an address").to_string();
-        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
-        let (log, serve, answer) = (Arc::clone(&asked), Arc::new(serve), Arc::new(answer));
+        let requested: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (log, serve, answer) = (Arc::clone(&requested), Arc::new(serve), Arc::new(answer));
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (log, serve, answer) = (Arc::clone(&log), Arc::clone(&serve), Arc::clone(&answer));
                 std::thread::spawn(move || serve(stream, &log, &*answer));
             }
         });
-        Server { address, asked }
+        Server { address, requests: requested }
     }
-    fn asked(&self) -> Vec<String> {
-        self.asked.lock().expect("no test panics with it").clone()
+    fn requests(&self) -> Vec<String> {
+        self.requests.lock().expect("no test panics with it").clone()
     }
 }
 
@@ -180,7 +180,7 @@ fn artifacts_are_there_before_the_task_starts_once_and_with_events_and_metrics()
     assert_ne!(refused.code, Some(0));
     let failed = task(&agent);
     let message = messages(&failed, "Failed Artifact Download").join(" ");
-    says(&message, &["/conf", "its checksum is sha256:", "not sha256:13e19b42"]);
+    assert_contains(&message, &["/conf", "its checksum is sha256:", "not sha256:13e19b42"]);
     assert!(!alloc_dir(&agent).join("alloc/data/conf").exists() && !failed.to_string().contains("SECRET"), "{failed}");
     assert!(!alloc_dir(&agent).join(".artifacts-t").exists());
 
@@ -191,20 +191,20 @@ fn artifacts_are_there_before_the_task_starts_once_and_with_events_and_metrics()
     run(&agent, &service, &[]).ok();
     let logs = || agent.cli(&["logs", "fetched", "t"]).stdout;
     wait_for("its output", LONG * patience(), || (logs() == "tool runs\ncolor = blue\n").then_some(()));
-    let heard = server.asked().join("").to_lowercase();
-    says(&heard, &["x-task: t-linux", "authorization: basic"]);
+    let received = server.requests().join("").to_lowercase();
+    assert_contains(&received, &["x-task: t-linux", "authorization: basic"]);
     let metrics = agent.metrics();
     let count = |outcome: &str| metrics.u64("allostat_artifact_downloads_total", &[("outcome", outcome)]);
     assert_eq!((count("checksum"), count("success"), count("network")), (1, 3, 0));
     assert!(metrics.u64("allostat_artifact_bytes_total", &[]) > 30);
-    let begun = messages(&task(&agent), "Downloading Artifacts");
+    let started = messages(&task(&agent), "Downloading Artifacts");
     assert!(
-        begun[0].starts_with("downloading 2 artifacts: http://") && begun[1].starts_with("downloaded 2"),
-        "{begun:?}"
+        started[0].starts_with("downloading 2 artifacts: http://") && started[1].starts_with("downloaded 2"),
+        "{started:?}"
     );
 
     // Neither a restart of the task nor one of the agent fetches again.
-    let before = server.asked().len();
+    let before = server.requests().len();
     agent.cli(&["restart", "fetched"]).ok();
     wait_for("the second attempt", LONG * patience(), || (task(&agent)["attempt"] == 2).then_some(()));
     agent.kill();
@@ -214,7 +214,7 @@ fn artifacts_are_there_before_the_task_starts_once_and_with_events_and_metrics()
         let task = task(&agent);
         (task["attempt"] == 3 && task["state"] == "running").then_some(())
     });
-    assert_eq!(server.asked().len(), before);
+    assert_eq!(server.requests().len(), before);
     agent.cli(&["stop", "fetched"]).ok();
     agent.stop();
 }
@@ -241,7 +241,7 @@ fn an_authority_is_believed_or_named_as_the_reason() {
     assert_eq!(agent.cli(&["logs", "fetched", "t"]).ok(), "abc");
     assert_ne!(run(&agent, &job("true ", &artifact(&bad, "")), &[]).code, Some(0));
     let newest = messages(&newest_task(&agent), "Failed Artifact Download").join(" ");
-    says(&newest, &["TLS with https://", "UnknownIssuer"]);
+    assert_contains(&newest, &["TLS with https://", "UnknownIssuer"]);
     run(&agent, &job("cat local/app", &artifact(&bad, "insecure = true")), &[]).ok();
     agent.stop();
 }
@@ -258,14 +258,14 @@ fn newest_task(agent: &Agent) -> serde_json::Value {
 /// decides about
 #[test]
 fn a_failed_download_is_tried_again_by_the_restart_policy() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&asked);
+    let requested = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&requested);
     let server = Server::start(move |_| (count.fetch_add(1, Ordering::SeqCst) >= 2).then(|| b"abc".to_vec()));
     let agent = Agent::start();
     let more = format!("artifact {{\n source = \"http://{}/app\"\n }}", server.address);
     let text = job("cat local/app", &more).replace("attempts = 0", "attempts = 3\n delay = \"1s\"\n interval = \"1h\"");
     run(&agent, &text, &[]).ok();
-    assert_eq!(asked.load(Ordering::SeqCst), 3);
+    assert_eq!(requested.load(Ordering::SeqCst), 3);
     let task = task(&agent);
     assert_eq!(task["event_counts"]["artifact_failed"], 2, "{task}");
     agent.stop();
@@ -278,15 +278,15 @@ fn a_stop_ends_a_download_that_hangs_and_a_killed_agent_begins_again() {
     let mut agent = Agent::start();
     let hanging = format!("artifact {{\n source = \"http://{}/hangs\"\n }}", server.address);
     run(&agent, &job("true", &hanging), &["--detach"]).ok();
-    let begun = |count: usize| {
-        wait_for("the request", LONG * patience(), || (server.asked().len() >= count).then_some(()));
+    let started = |count: usize| {
+        wait_for("the request", LONG * patience(), || (server.requests().len() >= count).then_some(()));
     };
-    begun(1);
+    started(1);
     let staging = alloc_dir(&agent).join(".artifacts-t");
     assert!(staging.exists());
     agent.kill();
     agent.start_again();
-    begun(2);
+    started(2);
     let began = Instant::now();
     agent.cli(&["stop", "fetched"]).ok();
     assert!(began.elapsed() < Duration::from_secs(20) * patience(), "it was not cancelled: {:?}", began.elapsed());
@@ -333,7 +333,10 @@ fn an_artifact_belongs_to_the_user_of_the_task_and_no_planted_link_is_followed()
     let placed = alloc_dir(&agent).join("alloc/data/app").symlink_metadata().expect("it was fetched");
     assert!(placed.is_file() && placed.uid() == 65_534);
     assert_ne!(run(&agent, &artifact("alloc/data/way"), &[]).code, Some(0));
-    says(&messages(&newest_task(&agent), "Failed Artifact Download").join(" "), &["cannot put it at its destination"]);
+    assert_contains(
+        &messages(&newest_task(&agent), "Failed Artifact Download").join(" "),
+        &["cannot put it at its destination"],
+    );
     assert_eq!(std::fs::read_to_string(&victim).expect("it is there"), "untouched");
     assert!(!agent.scratch().join("app").exists());
     agent.stop();
@@ -353,12 +356,15 @@ fn an_artifact_that_can_never_be_fetched_names_its_place() {
     ] {
         let refused = run(&agent, &job("true", stanza), &[]);
         assert_eq!(refused.code, Some(65), "{refused:?}");
-        says(&refused.stderr, words);
+        assert_contains(&refused.stderr, words);
     }
     // What only the start can know fails it for good.
     let failed = run(&agent, &job("true", "artifact {\n source = \"${NOMAD_META_nothing}\"\n }"), &[]);
     assert_ne!(failed.code, Some(0));
-    says(&messages(&task(&agent), "Failed Artifact Download").join(" "), &["NOMAD_META_nothing", "cannot be resolved"]);
+    assert_contains(
+        &messages(&task(&agent), "Failed Artifact Download").join(" "),
+        &["NOMAD_META_nothing", "cannot be resolved"],
+    );
     agent.stop();
 }
 
@@ -422,6 +428,6 @@ fn a_repository_is_cloned_by_the_git_of_the_host_as_the_user_of_the_task() {
         assert_eq!(file.metadata().expect("it was cloned").uid(), 65_534);
     }
     assert_ne!(run(&agent, &job("true", &artifact("?ref=none")), &[]).code, Some(0));
-    says(&messages(&newest_task(&agent), "Failed Artifact Download").join(" "), &["git ended with", "none"]);
+    assert_contains(&messages(&newest_task(&agent), "Failed Artifact Download").join(" "), &["git ended with", "none"]);
     agent.stop();
 }

@@ -11,9 +11,9 @@ mod protobuf;
 
 mod chaos;
 mod harness;
+mod impostors;
 mod kernel_ends;
 mod kernel_pass;
-mod liars;
 mod live;
 mod observed;
 mod placement;

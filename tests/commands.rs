@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    Agent, AgentOptions, Cli, OnTerminal, allostat, alone, default_address_free, default_address_shared, environment,
-    is_root, patience, says, test_dir, wait_for,
+    Agent, AgentOptions, Cli, OnTerminal, allostat, alone, assert_contains, default_address_free,
+    default_address_shared, environment, is_root, patience, test_dir, wait_for,
 };
 
 #[track_caller]
@@ -112,8 +112,8 @@ fn a_signal_that_means_nothing_here_costs_the_agent_nothing() {
     let pid = Pid::from_raw(i32::try_from(agent.pid()).expect("a pid")).expect("a pid");
     for (signal, name) in [(Signal::HUP, "SIGHUP"), (Signal::USR1, "SIGUSR1"), (Signal::USR2, "SIGUSR2")] {
         kill_process(pid, signal).expect("our own child");
-        let said = || agent.log().contains(name).then_some(());
-        wait_for("the signal to be logged", Duration::from_secs(10) * patience(), said);
+        let reported = || agent.log().contains(name).then_some(());
+        wait_for("the signal to be logged", Duration::from_secs(10) * patience(), reported);
     }
     kill_process(pid, Signal::QUIT).expect("our own child");
     wait_for("its end", Duration::from_secs(20) * patience(), || agent.has_ended().then_some(()));
@@ -186,9 +186,9 @@ fn unreadable_token_or_certificate_file_is_the_reported_error() {
     let path = |name: &str| dir.path().join(name).display().to_string();
     crate::common::write_secret(Path::new(&path("empty")), "# none yet\n");
     let refuses = |args: &[&str], code: i32, words: &[&str]| {
-        let said = alone(dir.path(), args);
-        fails(&said, code, words);
-        assert!(!said.stderr.contains("no agent answers"), "{}", said.stderr);
+        let output = alone(dir.path(), args);
+        fails(&output, code, words);
+        assert!(!output.stderr.contains("no agent answers"), "{}", output.stderr);
     };
     let (nosuch, empty) = (path("nosuch"), path("empty"));
     for address in ["http://127.0.0.1:1", "https://127.0.0.1:1"] {
@@ -208,8 +208,8 @@ fn unreadable_token_or_certificate_file_is_the_reported_error() {
     );
     // No agent was named, and none is there: both are reported.
     let _address = default_address_free();
-    let said = alone(dir.path(), &["status", "--token-file", &nosuch]);
-    fails(&said, 69, &["no agent answers", "--token-file: cannot read", "/nosuch"]);
+    let output = alone(dir.path(), &["status", "--token-file", &nosuch]);
+    fails(&output, 69, &["no agent answers", "--token-file: cannot read", "/nosuch"]);
 }
 
 #[test]
@@ -408,11 +408,11 @@ fn a_driver_that_hangs_holds_up_neither_commands_nor_the_agents_end() {
         alloc["id"].as_str().unwrap().to_owned()
     };
     agent.cli(&["stop", "--detach", &id("deaf"), &id("never")]).ok();
-    let asked = Instant::now();
+    let requested_at = Instant::now();
     agent.cli(&["stop", &id("good")]).ok();
     assert_eq!(agent.get("/healthz").status, 200);
     agent.terminate();
-    assert!(asked.elapsed() < Duration::from_secs(10) * patience(), "{:?}", asked.elapsed());
+    assert!(requested_at.elapsed() < Duration::from_secs(10) * patience(), "{:?}", requested_at.elapsed());
     // What hangs goes on being ended, and is abandoned in its time; that is not called stopped.
     agent.start_again();
     let stopped = agent.cli(&["stop", "--all"]);
@@ -463,17 +463,17 @@ fn tasks_in_recovery_delay_neither_other_tasks_nor_the_agents_end() {
     agent.begin();
     let healthy = |agent: &Agent| crate::common::tcp(agent.address, "GET", "/healthz", &[], b"").ok();
     wait_for("a sign of life", Duration::from_secs(10) * patience(), || healthy(&agent));
-    let asked = Instant::now();
+    let requested_at = Instant::now();
     agent.terminate();
-    assert!(asked.elapsed() < Duration::from_secs(10) * patience(), "{:?}", asked.elapsed());
+    assert!(requested_at.elapsed() < Duration::from_secs(10) * patience(), "{:?}", requested_at.elapsed());
 
     agent.begin();
     wait_for("answers", Duration::from_secs(10) * patience(), || {
         let list = crate::common::unix(&agent.socket(), "GET", "/v1/allocs", &[], b"").ok()?;
         (list.status == 200).then_some(())
     });
-    let (sought, state) = id(&agent, "lost");
-    let short = sought.get(..8).unwrap();
+    let (lost_id, state) = id(&agent, "lost");
+    let short = lost_id.get(..8).unwrap();
     let not_ready = |agent: &Agent| {
         let ready = agent.get("/readyz");
         assert_eq!((ready.status, &ready.json()["code"]), (503, &"not_ready".into()), "{}", ready.text());
@@ -481,21 +481,21 @@ fn tasks_in_recovery_delay_neither_other_tasks_nor_the_agents_end() {
     };
     not_ready(&agent);
     assert_eq!(state, "running", "as it is recorded");
-    let shown = agent.cli(&["status", &sought]).ok();
+    let shown = agent.cli(&["status", &lost_id]).ok();
     assert!(shown.contains("in recovery"), "{shown}");
     // What is not known is absent: as a smaller number it would grow a second time.
     let metrics = agent.metrics();
     assert!(metrics.one(USED, &lost).is_none() && metrics.one(USED, &[("workload", "good")]).is_some());
     assert!(metrics.one("allostat_node_cpu_usage_seconds_total", &[]).is_none());
     // Its stop is accepted; that of another is done.
-    agent.cli(&["stop", "--detach", &sought]).ok();
+    agent.cli(&["stop", "--detach", &lost_id]).ok();
     agent.cli(&["stop", &id(&agent, "good").0]).ok();
     agent.run(&batch("new", "true", ""));
     wait_for("a new job's end", Duration::from_secs(10) * patience(), || (id(&agent, "new").1 == "dead").then_some(()));
     not_ready(&agent);
-    let asked = Instant::now();
+    let requested_at = Instant::now();
     agent.terminate();
-    assert!(asked.elapsed() < Duration::from_secs(10) * patience(), "{:?}", asked.elapsed());
+    assert!(requested_at.elapsed() < Duration::from_secs(10) * patience(), "{:?}", requested_at.elapsed());
     assert!(agent.log().contains("some tasks are still being recovered"), "{}", agent.log());
     agent.assert_nothing_left();
 }
@@ -508,9 +508,9 @@ fn unrecoverable_task_is_a_warning_with_its_reason() {
         "job \"odd\" {\n  group \"g\" {\n    reschedule {\n      attempts = 0\n      unlimited = false\n    }\n    task \"t\" {\n      driver = \"mock\"\n      config {\n        faults = {\n          \
          recover = \"refuse\"\n        }\n      }\n    }\n  }\n}\n",
     );
-    let state = |agent: &Agent, wanted: &str| {
-        wait_for(wanted, Duration::from_secs(10) * patience(), || {
-            (agent.json("/v1/allocs")["allocs"][0]["tasks"]["t"]["state"] == wanted).then_some(())
+    let state = |agent: &Agent, expected: &str| {
+        wait_for(expected, Duration::from_secs(10) * patience(), || {
+            (agent.json("/v1/allocs")["allocs"][0]["tasks"]["t"]["state"] == expected).then_some(())
         });
     };
     state(&agent, "running");
@@ -666,7 +666,7 @@ fn host_attributes_are_the_same_in_api_command_and_references() {
     let unknown = run(&agent, &batch("unknown", "true", "env {\n X = \"${attr.driver.mock.pretends}\"\n }"));
     fails(&unknown, 65, &["job.hcl:19:6: error: there is no driver \"mock\"; this agent has docker, exec, raw_exec"]);
     let unknown = run(&agent, &batch("unknown", "true", "env {\n IP = \"${attr.unique.network.ip}\"\n }"));
-    says(
+    assert_contains(
         &unknown.stderr,
         &["job.hcl:19:8: warning: `${attr.unique.network.ip}` can never be resolved: there is no such attribute"],
     );
@@ -719,18 +719,18 @@ impl Background {
         command.stdin(Stdio::null()).stdout(out.try_clone().expect("a descriptor")).stderr(out);
         Background { child: command.spawn().expect("the binary under test must start"), file }
     }
-    fn said(&self) -> String {
+    fn output(&self) -> String {
         std::fs::read_to_string(&self.file).unwrap_or_default()
     }
     #[track_caller]
     fn wait_for(&self, word: &str) {
-        wait_for(word, Duration::from_secs(10) * patience(), || self.said().contains(word).then_some(()));
+        wait_for(word, Duration::from_secs(10) * patience(), || self.output().contains(word).then_some(()));
     }
     #[track_caller]
     fn ends(mut self) -> (Option<i32>, String) {
         let limit = Duration::from_secs(20) * patience();
         let ended = wait_for("the command to end", limit, || self.child.try_wait().expect("our own child"));
-        (ended.code(), self.said())
+        (ended.code(), self.output())
     }
     fn interrupt(&self) {
         let pid = rustix::process::Pid::from_child(&self.child);
@@ -745,7 +745,7 @@ impl Drop for Background {
     }
 }
 
-const GONE: &str = "the agent is gone; this goes on when it is back";
+const AGENT_LOST: &str = "the agent is gone; this goes on when it is back";
 
 /// When it is gone for a minute they say what was submitted or asked, and Ctrl-C ends the waiting at once.
 ///
@@ -765,36 +765,36 @@ fn run_and_stop_go_on_over_the_death_of_the_agent() {
     for round in 0..2 {
         agent.kill();
         if round == 0 {
-            run.wait_for(GONE);
+            run.wait_for(AGENT_LOST);
         } else {
             // Its end comes while no agent is there.
             std::fs::write(&go, "").expect("a file can be written");
         }
         agent.start_again();
     }
-    let (code, said) = run.ends();
-    assert_eq!(code, Some(7), "{said}");
-    let times = |word: &str| said.matches(word).count();
-    assert_eq!((times("  Received"), times("  Started"), times("  Terminated")), (1, 1, 1), "each once: {said}");
+    let (code, output) = run.ends();
+    assert_eq!(code, Some(7), "{output}");
+    let times = |word: &str| output.matches(word).count();
+    assert_eq!((times("  Received"), times("  Started"), times("  Terminated")), (1, 1, 1), "each once: {output}");
 
     std::fs::remove_file(&go).expect("it is there");
-    let hears = agent.scratch().join("hears");
-    let obeys = format!("trap '{until}; exit 0' INT; touch {}; while :; do sleep 0.05; done", hears.display());
+    let script = agent.scratch().join("hears");
+    let obeys = format!("trap '{until}; exit 0' INT; touch {}; while :; do sleep 0.05; done", script.display());
     let slow = agent.run(&batch("slow", &obeys, "kill_timeout = \"300s\"")).trim().to_owned();
     wait_for("its start", Duration::from_secs(10) * patience(), || {
         let list = agent.json("/v1/allocs");
         let alloc = list["allocs"].as_array()?.iter().find(|a| a["id"] == *slow)?;
-        (alloc["tasks"]["t"]["state"] == "running" && hears.exists()).then_some(())
+        (alloc["tasks"]["t"]["state"] == "running" && script.exists()).then_some(())
     });
     let stop = Background::start(&agent, &["stop", &slow]);
     stop.wait_for("Killing");
     agent.kill();
-    stop.wait_for(GONE);
+    stop.wait_for(AGENT_LOST);
     agent.start_again();
     std::fs::write(&go, "").expect("a file can be written");
-    let (code, said) = stop.ends();
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("stopped 1 alloc"), "{said}");
+    let (code, output) = stop.ends();
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("stopped 1 alloc"), "{output}");
 
     // A user that does not want to wait reads that it goes on.
     std::fs::remove_file(&go).expect("it is there");
@@ -802,11 +802,11 @@ fn run_and_stop_go_on_over_the_death_of_the_agent() {
     let run = Background::start(&agent, &["run", &path]);
     run.wait_for("Started");
     agent.kill();
-    run.wait_for(GONE);
+    run.wait_for(AGENT_LOST);
     run.interrupt();
-    let (code, said) = run.ends();
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("detached; it goes on"), "{said}");
+    let (code, output) = run.ends();
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("detached; it goes on"), "{output}");
     agent.start_again();
     agent.stop();
 }
@@ -939,12 +939,12 @@ fn a_log_is_followed_over_restarts_until_the_task_is_dead_or_ctrl_c() {
     agent.cli(&["restart", &id]).ok();
     follow.wait_for("begin\nbegin\n");
     agent.kill();
-    follow.wait_for(GONE);
+    follow.wait_for(AGENT_LOST);
     agent.start_again();
     std::fs::write(&go, "").expect("a file can be written");
-    let (code, said) = follow.ends();
-    assert_eq!(code, Some(0), "{said}");
-    assert_eq!(said.lines().filter(|line| *line != GONE).collect::<Vec<_>>(), ["begin", "begin", "end"]);
+    let (code, output) = follow.ends();
+    assert_eq!(code, Some(0), "{output}");
+    assert_eq!(output.lines().filter(|line| *line != AGENT_LOST).collect::<Vec<_>>(), ["begin", "begin", "end"]);
     assert_eq!(agent.cli(&["logs", "-f", &id]).ok(), "begin\nbegin\nend\n", "of one that is dead: all of it");
     assert_eq!(agent.cli(&["logs", "-f", "-n", "1", &id]).ok(), "end\n");
     assert_eq!(agent.cli(&["logs", "-n", "2", &id]).ok(), "begin\nend\n");
@@ -994,11 +994,11 @@ fn files_that_are_for_prometheus_and_nomad_are_called_so() {
     };
     let web = dir.path().join("web.yml");
     std::fs::write(&web, "tls_server_config:\n  cert_fil: a\n").expect("a file");
-    let whose = ["was read as a web configuration", "Prometheus's own", "promtool"];
+    let labels = ["was read as a web configuration", "Prometheus's own", "promtool"];
     for (file, is_other) in [(shipped("prometheus.yml"), true), (web.display().to_string(), false)] {
         let errors = checked(&file);
         assert!(
-            errors.contains("no field") && whose.iter().all(|words| errors.contains(words) == is_other),
+            errors.contains("no field") && labels.iter().all(|words| errors.contains(words) == is_other),
             "{errors}"
         );
     }
@@ -1016,9 +1016,12 @@ fn completion_script_is_one_that_bash_can_read() {
     std::io::Write::write_all(&mut bash.stdin.take().expect("piped"), script("bash").as_bytes()).expect("it reads");
     assert!(bash.wait().expect("our own child").success());
     assert_eq!(alone(home.path(), &["completions", "tcsh"]).code, Some(2));
-    says(&alone(home.path(), &["version"]).ok(), &[env!("CARGO_PKG_VERSION"), "commit", "build", "platform"]);
+    assert_contains(
+        &alone(home.path(), &["version"]).ok(),
+        &[env!("CARGO_PKG_VERSION"), "commit", "build", "platform"],
+    );
     let help = alone(home.path(), &["help", "ps"]).ok();
-    says(&help, &["Show what runs"]);
+    assert_contains(&help, &["Show what runs"]);
 }
 
 /// Promise (Input validation): Every command takes the name of one alloc; an ambiguous name lists them, and acts on all
@@ -1028,9 +1031,9 @@ fn a_name_that_one_alloc_has_is_enough_for_every_command() {
     let agent = Agent::start();
     run(&agent, &batch("over", "true", "")).ok();
     let over = agent.alloc_ids()[0].clone();
-    says(&agent.cli(&["status", "over"]).ok(), &[&over, "complete"]);
-    says(&agent.cli(&["stop", "over"]).ok(), &[&over[..8], "had ended already"]);
-    says(&agent.cli(&["history", "over"]).ok(), &["over"]);
+    assert_contains(&agent.cli(&["status", "over"]).ok(), &[&over, "complete"]);
+    assert_contains(&agent.cli(&["stop", "over"]).ok(), &[&over[..8], "had ended already"]);
+    assert_contains(&agent.cli(&["history", "over"]).ok(), &["over"]);
     let lives = agent.run(&batch("lives", "echo written; exec sleep 600", "")).trim().to_owned();
     fails(&agent.cli(&["history", "lives"]), 66, &["no end of \"lives\"", "allostat status lives"]);
     fails(&agent.cli(&["status", "live"]), 66, &["no alloc, job or workload \"live\""]);
@@ -1039,7 +1042,7 @@ fn a_name_that_one_alloc_has_is_enough_for_every_command() {
     });
     for name in ["lives", "lives.g[0]"] {
         for command in ["status", "stats", "events"] {
-            says(&agent.cli(&[command, name]).ok(), &[&lives[..8]]);
+            assert_contains(&agent.cli(&[command, name]).ok(), &[&lives[..8]]);
         }
         assert_eq!(agent.cli(&["signal", "--signal", "SIGCONT", name]).ok(), "sent SIGCONT to t\n");
     }
@@ -1047,16 +1050,16 @@ fn a_name_that_one_alloc_has_is_enough_for_every_command() {
     // A whole name comes before the beginning of another alloc's ID.
     let short = &lives[..4];
     let named = agent.run(&batch(short, "echo of the name; exec sleep 600", "")).trim().to_owned();
-    says(&agent.cli(&["status", short]).ok(), &[&named[..8], "running"]);
-    says(&agent.cli(&["stop", short]).ok(), &["stopped 1 alloc"]);
+    assert_contains(&agent.cli(&["status", short]).ok(), &[&named[..8], "running"]);
+    assert_contains(&agent.cli(&["stop", short]).ok(), &["stopped 1 alloc"]);
     fails(&agent.cli(&["history", "lives"]), 66, &["it has not ended"]);
-    says(&agent.cli(&["status", &lives[..8]]).ok(), &["running"]);
-    says(&agent.cli(&["status", "-a"]).ok(), &["over", "lives"]);
+    assert_contains(&agent.cli(&["status", &lives[..8]]).ok(), &["running"]);
+    assert_contains(&agent.cli(&["status", "-a"]).ok(), &["over", "lives"]);
     // A new one takes the place of one that has ended.
     run(&agent, &batch("over", "exec sleep 600", "").replace("batch", "service")).ok();
-    says(&agent.cli(&["status", "over"]).ok(), &["running"]);
+    assert_contains(&agent.cli(&["status", "over"]).ok(), &["running"]);
     for name in ["over", "lives"] {
-        says(&agent.cli(&["stop", name]).ok(), &["stopped 1 alloc"]);
+        assert_contains(&agent.cli(&["stop", name]).ok(), &["stopped 1 alloc"]);
     }
     agent.stop();
 }
@@ -1067,7 +1070,7 @@ fn a_name_of_several_allocs_lists_them_and_acts_with_yes_alone() {
     agent.run(&batch("many", "exec sleep 600", "").replacen("group \"g\" {", "group \"g\" {\n count = 3", 1));
     let ids = agent.alloc_ids();
     let all: Vec<&str> = ids.iter().map(|id| &id[..8]).collect();
-    says(&agent.cli(&["status", "many"]).ok(), &all);
+    assert_contains(&agent.cli(&["status", "many"]).ok(), &all);
     for command in ["stop", "restart", "signal"] {
         fails(&agent.cli(&[command, "many"]), 66, &["the name of 3 allocs", all[0], all[1], all[2], "--yes"]);
     }
@@ -1076,7 +1079,7 @@ fn a_name_of_several_allocs_lists_them_and_acts_with_yes_alone() {
     let other = agent.run(&batch("many-more", "exec sleep 600", "")).trim()[..8].to_owned();
     for line in [&["stats", "many"][..], &["top", "--once", "many"], &["events", "many"]] {
         let shown = agent.cli(line).ok();
-        says(&shown, &all);
+        assert_contains(&shown, &all);
         assert!(!shown.contains(&other), "{line:?}: {shown}");
     }
     let of_one = agent.cli(&["top", "--once", "many.g[1]"]).ok();
@@ -1085,12 +1088,12 @@ fn a_name_of_several_allocs_lists_them_and_acts_with_yes_alone() {
     let attempts = || ids.iter().map(|id| agent.json(&format!("/v1/allocs/{id}"))["tasks"]["t"]["attempt"].clone());
     assert!(attempts().all(|attempt| attempt == 1), "nothing was done to them");
     fails(&agent.cli(&["history", "many.g[1]"]), 66, &["it has not ended"]);
-    says(&agent.cli(&["stop", "many.g[1]"]).ok(), &["stopped 1 alloc"]);
+    assert_contains(&agent.cli(&["stop", "many.g[1]"]).ok(), &["stopped 1 alloc"]);
     wait_for("its end on record", Duration::from_secs(10) * patience(), || {
         let ended = agent.cli(&["history", "many.g[1]"]);
         (ended.code == Some(0) && ended.stdout.contains("many.g[1]")).then_some(())
     });
-    says(&agent.cli(&["stop", "--yes", "many"]).ok(), &["stopped 2 allocs"]);
+    assert_contains(&agent.cli(&["stop", "--yes", "many"]).ok(), &["stopped 2 allocs"]);
     agent.stop();
 }
 
@@ -1110,9 +1113,9 @@ fn all_allocs_of_a_job_are_stopped_restarted_and_listed_by_its_name() {
     };
     wait_for("all to run", Duration::from_secs(10) * patience(), || (running("many").len() == 3).then_some(()));
     let ids = running("many");
-    let lines = |said: &str, did: &str| {
+    let lines = |text: &str, did: &str| {
         let mut expected: Vec<String> = ids.iter().map(|id| format!("{}: {did} t", &id[..8])).collect();
-        let mut lines: Vec<String> = said.lines().map(str::to_owned).collect();
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         expected.sort();
         lines.sort();
         assert_eq!(lines, expected);
@@ -1201,8 +1204,11 @@ fn changed_job_with_update_is_planned_rolled_reverted_and_reported() {
         agent.cli(&["run", "--wait", file])
     };
     let first = rolling("exec sleep 600", "resources {\n memory = 96\n }");
-    let said = wait(&first);
-    assert!(said.clone().ok().ends_with("healthy\n") && said.stderr.contains("2 of 2 allocs healthy"), "{said:?}");
+    let output = wait(&first);
+    assert!(
+        output.clone().ok().ends_with("healthy\n") && output.stderr.contains("2 of 2 allocs healthy"),
+        "{output:?}"
+    );
     let ids = agent.alloc_ids();
 
     let second = rolling(
@@ -1230,9 +1236,9 @@ fn changed_job_with_update_is_planned_rolled_reverted_and_reported() {
     );
 
     let broken = rolling("exit 3", "resources {\n memory = 96\n }");
-    let said = wait(&broken);
-    assert_eq!(said.code, Some(1), "{said:?}");
-    says(&said.stderr, &["error: job rolls reverted to version 1, since version 2 failed"]);
+    let output = wait(&broken);
+    assert_eq!(output.code, Some(1), "{output:?}");
+    assert_contains(&output.stderr, &["error: job rolls reverted to version 1, since version 2 failed"]);
     let update = agent.get("/v1/updates?job=rolls").json()["updates"][0].clone();
     assert_eq!((&update["healthy"], &update["outdated"]), (&2.into(), &0.into()), "{update}");
     let status = agent.cli(&["status", "rolls"]).ok();
@@ -1269,11 +1275,11 @@ fn a_service_is_run_signalled_and_stopped() {
     let ran = run(&agent, &service);
     assert!(ran.clone().ok().ends_with("running\n"), "{}", ran.stdout);
     let again = run(&agent, &service);
-    says(&again.stderr, &["`allostat restart svc` restarts its tasks"]);
-    let said = again.ok();
+    assert_contains(&again.stderr, &["`allostat restart svc` restarts its tasks"]);
+    let text = again.ok();
     assert!(
-        said.starts_with("job svc is unchanged: it runs already as ") && said.contains("nothing was done"),
-        "{said}"
+        text.starts_with("job svc is unchanged: it runs already as ") && text.contains("nothing was done"),
+        "{text}"
     );
     let id = agent.alloc_ids()[0].clone();
     let plan = agent.cli(&["plan", agent.scratch().join("job.hcl").to_str().expect("UTF-8")]).ok();
@@ -1287,12 +1293,12 @@ fn a_service_is_run_signalled_and_stopped() {
         agent.cli(&["logs", &id, "t"]).ok().contains("got it").then_some(())
     });
     fails(&agent.cli(&["signal", "--signal", "SIGHUPP", &id]), 2, &["SIGHUPP", "did you mean SIGHUP?"]);
-    let of = |wanted: &str| agent.get(&format!("/v1/events?{wanted}"));
+    let of = |expected: &str| agent.get(&format!("/v1/events?{expected}"));
     let of_task = of(&format!("alloc={id}&task=t")).json();
     assert!(of_task["events"].as_array().is_some_and(|events| events.len() >= 4), "{of_task}");
-    for (wanted, field) in [(format!("alloc={id}&task=tt"), "task"), ("alloc=zz".to_owned(), "alloc")] {
-        let refused = of(&wanted);
-        assert_eq!((refused.status, refused.json()["field"].as_str()), (404, Some(field)), "{wanted}");
+    for (expected, field) in [(format!("alloc={id}&task=tt"), "task"), ("alloc=zz".to_owned(), "alloc")] {
+        let refused = of(&expected);
+        assert_eq!((refused.status, refused.json()["field"].as_str()), (404, Some(field)), "{expected}");
     }
     let stopped = agent.cli(&["stop", &id[..9]]).ok();
     assert!(stopped.contains("Killed") && stopped.ends_with("stopped 1 alloc\n"), "{stopped}");
@@ -1395,8 +1401,8 @@ fn sweep_reads_the_cgroups_of_allocs_and_exposes_no_lifecycle() {
     // Where another agent answers on the usual port, that one is asked instead.
     if pass.stderr.contains("one pass of our own") {
         let text = pass.ok();
-        let mine = |name: &str| text.lines().any(|l| l.starts_with(name) && l.contains(&id));
-        assert!(mine("allostat_task_cpu_usage_seconds_total{"), "{text}");
+        let own = |name: &str| text.lines().any(|l| l.starts_with(name) && l.contains(&id));
+        assert!(own("allostat_task_cpu_usage_seconds_total{"), "{text}");
         for name in
             ["allostat_task_state", "allostat_task_restarts_total", "allostat_workload_exits_total", "allostat_node_"]
         {
@@ -1516,8 +1522,8 @@ fn processes(dir: &Path) -> Vec<String> {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
         let arguments = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let environment = environment(pid).unwrap_or_default();
-        let ours = |text: &[u8]| text.windows(mark.len()).any(|w| w == mark);
-        if ours(&arguments) || ours(&environment) {
+        let is_own = |text: &[u8]| text.windows(mark.len()).any(|w| w == mark);
+        if is_own(&arguments) || is_own(&environment) {
             found.push(String::from_utf8_lossy(&arguments).replace('\0', " "));
         }
     }
@@ -1577,15 +1583,15 @@ fn exhausted_restarts_and_final_failure_are_shown_until_a_new_submission() {
         [("tries", "restarts_used_up"), ("tries", "other"), ("once", "restarts_used_up"), ("once", "other")]
             .map(|(workload, reason)| failed(agent, workload, reason))
     };
-    let wanted = [Some(1), Some(0), Some(0), Some(1)];
-    wait_for("both to have failed", Duration::from_secs(20) * patience(), || (all(&agent) == wanted).then_some(()));
+    let expected = [Some(1), Some(0), Some(0), Some(1)];
+    wait_for("both to have failed", Duration::from_secs(20) * patience(), || (all(&agent) == expected).then_some(()));
     let tried = agent.alloc_ids()[0].clone();
     for again in [false, true] {
         if again {
             agent.terminate();
             agent.start_again();
             wait_for("the new agent's numbers", Duration::from_secs(20) * patience(), || {
-                (all(&agent) == wanted).then_some(())
+                (all(&agent) == expected).then_some(())
             });
         }
         let list = agent.cli(&["status", "--all"]).ok();
@@ -1615,10 +1621,10 @@ fn every_command_has_a_manual_page_and_a_missing_directory_is_named() {
         let text = page(&command);
         assert!(text.contains(".SH SYNOPSIS") && text.contains(".SH NAME"), "{command}: {text}");
     }
-    says(&page("allostat run"), &["Submit a job file", "\\-\\-detach"]);
+    assert_contains(&page("allostat run"), &["Submit a job file", "\\-\\-detach"]);
     let hidden = ["allostat-workload.1", "allostat-sweep.1", "allostat-man.1", "allostat-help.1"];
     assert!(hidden.iter().all(|name| !home.path().join(name).exists()), "hidden commands have no page");
     let refused = alone(home.path(), &["man", "/nowhere/at/all"]);
     assert_ne!(refused.code, Some(0));
-    says(&refused.stderr, &["cannot write manual pages", "/nowhere/at/all"]);
+    assert_contains(&refused.stderr, &["cannot write manual pages", "/nowhere/at/all"]);
 }

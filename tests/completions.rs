@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use crate::common::{Agent, Cli, OnTerminal, allostat, alone, says, test_dir};
+use crate::common::{Agent, Cli, OnTerminal, allostat, alone, assert_contains, test_dir};
 
 /// The default of bash.
 const BREAKS: &str = " \t\n\"'@><=;|&(:";
@@ -66,8 +66,8 @@ fn names_of_the_running_agent_are_completed_live() {
     assert_eq!(of_bash("allostat signal -s SIGUS"), ["SIGUSR1", "SIGUSR2"]);
     assert_eq!(of_bash("allostat report --job w"), ["web"]);
     assert_eq!(of_bash(&format!("allostat --address unix:{} stats web.app\\[1", socket.display())), [r"web.app\[1\]"]);
-    says(&words_offered("fish", &socket, &["allostat", "stats", "web."]), &["web.app[0]\n", "web.app[1]\n"]);
-    says(&words_offered("zsh", &socket, &["allostat", "logs", "web", "si"]), &["sidecar"]);
+    assert_contains(&words_offered("fish", &socket, &["allostat", "stats", "web."]), &["web.app[0]\n", "web.app[1]\n"]);
+    assert_contains(&words_offered("zsh", &socket, &["allostat", "logs", "web", "si"]), &["sidecar"]);
     agent.stop();
 }
 
@@ -108,17 +108,17 @@ fn completion_without_agent_offers_commands_and_options_silently() {
     }
     assert_eq!(offered(&none, "allostat insp"), ["inspect"], "an alias");
     assert_eq!(offered(&none, "allostat stats web"), [""; 0]);
-    says(&offered(&none, "allostat stats --").join("\n"), &["--json"]);
+    assert_contains(&offered(&none, "allostat stats --").join("\n"), &["--json"]);
     std::fs::write(dir.path().join("a job.hcl"), "").expect("our own directory");
     let file = format!("allostat run {}/a", dir.path().display());
     assert_eq!(offered(&none, &file), [format!(r"{}/a\ job.hcl", dir.path().display())]);
     for shell in ["bash", "zsh", "fish"] {
         let script = alone(dir.path(), &["completions", shell]).ok();
-        says(&script, &["COMPLETE=", "allostat --"]);
+        assert_contains(&script, &["COMPLETE=", "allostat --"]);
     }
     // Another program's variable of that name changes nothing.
     let plain = Command::new(allostat()).arg("version").env("COMPLETE", "bash").output().expect("our own binary");
-    says(&Cli::from(plain).ok(), &[env!("CARGO_PKG_VERSION")]);
+    assert_contains(&Cli::from(plain).ok(), &[env!("CARGO_PKG_VERSION")]);
 }
 
 #[test]

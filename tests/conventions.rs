@@ -68,8 +68,8 @@ impl Published {
             if lines.next() != Some("\"\"\"") {
                 continue;
             }
-            let said: Vec<&str> = lines.by_ref().take_while(|line| *line != "\"\"\"").collect();
-            let of = |key: &str| said.iter().find_map(|line| line.strip_prefix(key)).unwrap_or_default().to_owned();
+            let message: Vec<&str> = lines.by_ref().take_while(|line| *line != "\"\"\"").collect();
+            let of = |key: &str| message.iter().find_map(|line| line.strip_prefix(key)).unwrap_or_default().to_owned();
             self.metrics.insert(name.to_owned(), (of("Instrument: "), of("Unit: ")));
         }
     }
@@ -80,7 +80,7 @@ fn constant(line: &str) -> Option<&str> {
 }
 
 /// `- OTLP: name (instrument, unit), by attribute, attribute=value` of the page that is made from the catalogue.
-fn ours() -> Vec<(String, (String, String), Vec<String>)> {
+fn exported_names() -> Vec<(String, (String, String), Vec<String>)> {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md")).expect("our own page");
     let twins = page.lines().filter_map(|line| line.strip_prefix("- OTLP: "));
     let read = |line: &str| {
@@ -103,15 +103,16 @@ fn semantic_convention_names_have_the_published_instrument_unit_and_attributes()
     assert!(schemas.contains(allostat::exporters::otlp::SCHEMA_URL), "the package is of another version");
     let mut published = Published::default();
     published.read(&package);
-    let of_conventions: Vec<_> = ours().into_iter().filter(|(name, ..)| !name.starts_with("allostat.")).collect();
+    let of_conventions: Vec<_> =
+        exported_names().into_iter().filter(|(name, ..)| !name.starts_with("allostat.")).collect();
     let names: BTreeSet<_> = of_conventions.iter().map(|(name, ..)| name).collect();
     assert!(names.len() >= 33 && published.metrics.len() > 300, "{} of {}", names.len(), published.metrics.len());
     for (name, kind, attributes) in &of_conventions {
         assert_eq!(published.metrics.get(name), Some(kind), "{name}");
         for attribute in attributes {
             // One of ours has our name in front, but for the driver's two counters of errors.
-            let is_ours = attribute.starts_with("allostat.") || (name == "hw.errors" && attribute == "counter");
-            assert!(is_ours || published.has(attribute), "{name}: {attribute}");
+            let is_own = attribute.starts_with("allostat.") || (name == "hw.errors" && attribute == "counter");
+            assert!(is_own || published.has(attribute), "{name}: {attribute}");
         }
     }
 }

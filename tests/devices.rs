@@ -124,8 +124,8 @@ fn each_make_of_gpu_reports_what_it_can_and_nothing_else() {
         host.wait("a reading", || read_at().is_some());
         let series = || -> String {
             let metrics = host.agent.metrics();
-            let ours = metrics.samples.iter().filter(|s| s.labels.contains_key("device_uuid"));
-            let series: BTreeSet<String> = ours
+            let is_own = metrics.samples.iter().filter(|s| s.labels.contains_key("device_uuid"));
+            let series: BTreeSet<String> = is_own
                 .map(|sample| {
                     let labels = sample.labels.iter().filter(|(name, _)| !name.ends_with("_uuid"));
                     let labels: Vec<_> = labels.map(|(name, value)| format!("{name}={value}")).collect();
@@ -238,7 +238,7 @@ fn gpu_peak_of_a_process_between_two_ticks_is_reported_after_its_end() {
     let between_two_ticks = |number: usize| {
         let task = format!("short-{number}");
         let (_, pid) = hold(&host.agent, &task);
-        let begun = now();
+        let started = now();
         for gib in [1, 6, 2] {
             host.edit(|scenario| scenario.devices[0].compute = vec![Process::new(pid, gib * GIB)]);
             // One under way has seen what was before.
@@ -252,7 +252,7 @@ fn gpu_peak_of_a_process_between_two_ticks_is_reported_after_its_end() {
         let next = Cell::new(0.0);
         host.wait("the next reading", || {
             next.set(host.of("read_timestamp_seconds", GPU_0, &[]).unwrap_or_default());
-            next.get() > begun
+            next.get() > started
         });
         (next.get() > ended).then_some(task)
     };
@@ -453,8 +453,8 @@ fn a_driver_that_is_installed_later_is_found_without_a_restart() {
     wait_for("the first look to be over", Duration::from_secs(20) * patience(), || {
         let entries = std::fs::read_dir(format!("/proc/{}/task", agent.pid())).expect("it runs");
         let names = entries.filter_map(|entry| std::fs::read_to_string(entry.ok()?.path().join("comm")).ok());
-        let looked = !agent.json("/v1/devices")["plugins"][0]["reason"].is_null();
-        (looked && !names.collect::<Vec<String>>().iter().any(works)).then_some(())
+        let has_checked = !agent.json("/v1/devices")["plugins"][0]["reason"].is_null();
+        (has_checked && !names.collect::<Vec<String>>().iter().any(works)).then_some(())
     });
     assert!(shown().all("allostat_device_up", &[]).is_empty());
     assert!(shown().all("allostat_device_plugin_up", &[]).is_empty(), "no GPU is no fault");
@@ -567,16 +567,15 @@ fn library_crash_ends_its_helper_and_no_other_process() {
         skip_test!("not-root");
     }
     const OTHER: &str = "GPU-other";
-    let (directory, theirs, programs) =
-        (crate::common::test_dir(), crate::common::test_dir(), crate::common::test_dir());
+    let (directory, peer, programs) = (crate::common::test_dir(), crate::common::test_dir(), crate::common::test_dir());
     let gpus = fake_nvml::install(directory.path(), &two()).expect("the fake NVML is built");
     let mut other = Device::of("t4");
     other.uuid = OTHER.to_owned();
-    let others = fake_nvml::install(theirs.path(), &Scenario::new().with(other)).expect("the fake NVML is built");
+    let rest = fake_nvml::install(peer.path(), &Scenario::new().with(other)).expect("the fake NVML is built");
     let script = format!(
         "#!/bin/sh\nexec {:?} device-plugin nvidia --library {:?}\n",
         crate::common::allostat().display(),
-        others.library().display()
+        rest.library().display()
     );
     let program = programs.path().join("other");
     std::fs::write(&program, script).expect("our own");

@@ -32,7 +32,7 @@ use allostat::model::units::{Nanos, Timestamp};
 use allostat::model::usage::{Field, Usage};
 use allostat::snapshot::{AllocView, Parts, Scrapers, Snapshot, TaskView, sampler};
 use allostat::telemetry::Metrics;
-use synthetic::{NOW, Said};
+use synthetic::{NOW, TaskReadings};
 
 const ALLOC: &str = "6f1c2f3e-5b0a-4c1d-9a57-2d0c3b4a5e61";
 const OF_NOMAD: &str = "0b3c4f5e-9a1d-4c6b-8d8e-9f0000000007";
@@ -167,19 +167,19 @@ fn all_kinds(mode: &str) -> Arc<Snapshot> {
     let tasks = vec![step, task("waits", TaskState::Backoff, None), over, task("bare", TaskState::Running, None)];
     let managed = synthetic::alloc(ALLOC, &job, tasks);
 
-    let mut said = Said::default();
+    let mut readings = TaskReadings::default();
     let mut first = 10_000_000;
     for alloc in [&docker, &pod, &unnamed, &unit, &of_nomad] {
-        said.task(alloc.identity.id.as_str(), 0, synthetic::usage(first));
-        said.alloc(alloc.identity.id.as_str(), synthetic::usage(first + 1_000_000));
+        readings.task(alloc.identity.id.as_str(), 0, synthetic::usage(first));
+        readings.alloc(alloc.identity.id.as_str(), synthetic::usage(first + 1_000_000));
         first += 10_000_000;
     }
     // Nothing but what a host without most controllers reports.
-    said.task(ALLOC, 0, Usage::from([(Field::cpu_usage_ns, 5), (Field::memory_usage_bytes, 7)]));
-    said.task(ALLOC, 3, Usage::from([(Field::cpu_usage_ns, 6)]));
+    readings.task(ALLOC, 0, Usage::from([(Field::cpu_usage_ns, 5), (Field::memory_usage_bytes, 7)]));
+    readings.task(ALLOC, 3, Usage::from([(Field::cpu_usage_ns, 6)]));
     let allocs = [docker, pod, unnamed, unit, of_nomad, managed].map(Arc::new).to_vec();
     let mut assembler = synthetic::assembler(synthetic::info(mode, vec![]));
-    synthetic::tick(&mut assembler, &synthetic::board(allocs, Totals::default()), &said, Samples::default())
+    synthetic::tick(&mut assembler, &synthetic::board(allocs, Totals::default()), &readings, Samples::default())
 }
 
 /// The same later on: each task used half a core, a quarter of it as the user.
@@ -236,7 +236,7 @@ fn a_container_has_the_labels_that_cadvisor_and_the_kubelet_give_it() {
         format!("/kubepods.slice/kubepods-pod7.slice/cri-containerd-{ID}.scope"),
         format!("/kubepods/pod8d4c3a52/{ID}"),
     );
-    let (nomad, ours) = (format!("server-{OF_NOMAD}"), format!("step-{ALLOC}"));
+    let (nomad, own) = (format!("server-{OF_NOMAD}"), format!("step-{ALLOC}"));
     let scope = format!("/nomad.slice/{OF_NOMAD}.server.scope");
     let (image, shop) = (("image", "registry/shop/web:1.2"), ("namespace", "shop"));
     let (web, node) = (("pod", "web-7d4b9c6f5-x2x7z"), ("node", "host"));
@@ -247,7 +247,7 @@ fn a_container_has_the_labels_that_cadvisor_and_the_kubelet_give_it() {
         vec![("id", &unnamed), image, ("name", ID)],
         vec![("id", "/system.slice/nginx.service")],
         vec![("id", &scope), image, ("name", &nomad)],
-        vec![("id", "/allostat/a/step"), ("name", &ours)],
+        vec![("id", "/allostat/a/step"), ("name", &own)],
     ];
     assert_eq!(labels, expected.into_iter().collect(), "neither what has ended, nor what has no cgroup of its own");
 }
@@ -278,8 +278,8 @@ fn io_of_a_container_is_by_device_with_all_labels_of_the_container() {
         let rows = page.all(name, &app);
         assert_eq!(rows.len(), 2, "{name}: no sum beside its parts");
     }
-    let others = page.all("container_memory_usage_bytes", &app);
-    assert!(others.len() == 1 && !others[0].labels.contains_key("device"), "{others:?}");
+    let rest = page.all("container_memory_usage_bytes", &app);
+    assert!(rest.len() == 1 && !rest[0].labels.contains_key("device"), "{rest:?}");
     let pods = page.all(&names[0], &[("id", "/kubepods.slice/kubepods-pod7.slice")]);
     assert_eq!(pods.len(), 1, "the pod's own cgroup has its sum: {pods:?}");
 }
@@ -290,12 +290,12 @@ fn io_of_a_container_is_by_device_with_all_labels_of_the_container() {
 #[test]
 fn cpu_and_disks_of_the_host_are_there_under_nomads_names() {
     let (first, window) = (Snapshot::clone(&machine("v2-new")), CpuWindow::default());
-    let ask = |snapshot: &Snapshot, name: &str, labels: &[(&str, &str)]| {
+    let request = |snapshot: &Snapshot, name: &str, labels: &[(&str, &str)]| {
         let page = Exposition::parse(&text(of_nomad(snapshot, &window, Format::Text)));
         page.one(&format!("nomad_client_host_{name}"), labels).map(crate::common::Sample::f64)
     };
     let all = [("cpu", "cpu-total"), ("host", "host")];
-    assert_eq!(ask(&first, "cpu_total_percent", &all), None, "there is one scrape");
+    assert_eq!(request(&first, "cpu_total_percent", &all), None, "there is one scrape");
     let busy = |sample: &Sample| {
         let more = match sample.labels.first().map(AsRef::as_ref) {
             Some("user") => 2,
@@ -320,7 +320,7 @@ fn cpu_and_disks_of_the_host_are_there_under_nomads_names() {
         ("cpu_idle", 70.0),
         ("cpu_total_ticks", 3_600.0),
     ] {
-        let found = ask(&second, name, &all).expect(name);
+        let found = request(&second, name, &all).expect(name);
         assert!((found - expected).abs() < 1e-9, "{name}: {found}");
     }
     let mut disk = first.clone();
@@ -333,16 +333,16 @@ fn cpu_and_disks_of_the_host_are_there_under_nomads_names() {
     for (name, expected) in
         [("size", 100.0), ("used", 60.0), ("available", 20.0), ("used_percent", 75.0), ("inodes_percent", 60.0)]
     {
-        assert_eq!(ask(&disk, &format!("disk_{name}"), &[("disk", "/dev/sda1")]), Some(expected), "{name}");
+        assert_eq!(request(&disk, &format!("disk_{name}"), &[("disk", "/dev/sda1")]), Some(expected), "{name}");
     }
 }
 
 #[test]
 fn unmeasured_values_are_absent_under_drop_in_names() {
     let page = Exposition::parse(&text(of_cadvisor(&all_kinds("v2"), Format::Text)));
-    let of_ours = |name: &str| page.all(name, &[("id", "/allostat/a/step")]).len();
+    let of_own = |name: &str| page.all(name, &[("id", "/allostat/a/step")]).len();
     let exposed: BTreeSet<&str> =
-        page.samples.iter().map(|s| s.name.as_str()).filter(|name| of_ours(name) > 0).collect();
+        page.samples.iter().map(|s| s.name.as_str()).filter(|name| of_own(name) > 0).collect();
     let known = [
         "container_last_seen",
         "container_start_time_seconds",
@@ -391,10 +391,10 @@ fn root_cgroup_of_drop_in_has_exactly_the_host_values() {
         rows.filter(|name| *name != "network_*").map(|name| format!("container_{name}")).collect();
     assert_eq!(exposed, documented.iter().map(String::as_str).collect());
 
-    let ours = machine("v2-new");
+    let own = machine("v2-new");
     let host = |name: &str, labels: &[&str]| {
         let is_it = |s: &&Sample| s.desc.name == name && labels.iter().all(|l| s.labels.iter().any(|of| of == l));
-        match ours.host.0.iter().find(is_it).expect(name).value {
+        match own.host.0.iter().find(is_it).expect(name).value {
             Value::Int(n) => n as f64,
             Value::Nanos(n) => n as f64 / 1e9,
             Value::Float(f) => f,
@@ -418,9 +418,9 @@ fn root_cgroup_of_drop_in_has_exactly_the_host_values() {
 
     // A sum with a missing part would be too small, and none is 0.
     let without = |name: &str, labels: &[&str]| {
-        let is_kept = |s: &&Sample| s.desc.name != name || !s.labels.iter().eq(labels);
-        let host = Arc::new(Samples(ours.host.0.iter().filter(is_kept).cloned().collect()));
-        Exposition::parse(&text(of_cadvisor(&Snapshot { host, ..Snapshot::clone(&ours) }, Format::Text)))
+        let is_retained = |s: &&Sample| s.desc.name != name || !s.labels.iter().eq(labels);
+        let host = Arc::new(Samples(own.host.0.iter().filter(is_retained).cloned().collect()));
+        Exposition::parse(&text(of_cadvisor(&Snapshot { host, ..Snapshot::clone(&own) }, Format::Text)))
     };
     let page = without("allostat_host_cpu_seconds_total", &["irq"]);
     let has = |page: &Exposition, name: &str| !page.all(name, &[("id", "/")]).is_empty();
@@ -435,11 +435,11 @@ fn root_cgroup_of_drop_in_has_exactly_the_host_values() {
 fn shares_and_reservations_are_what_cadvisor_makes_of_each_version() {
     let of = |mode, usage: Usage| {
         let unit = observed(AllocSource::Systemd, "a.service", &[("main", "/system.slice/a.service")]);
-        let mut said = Said::default();
-        said.task(unit.identity.id.as_str(), 0, usage);
+        let mut readings = TaskReadings::default();
+        readings.task(unit.identity.id.as_str(), 0, usage);
         let board = synthetic::board(vec![Arc::new(unit)], Totals::default());
         let mut assembler = synthetic::assembler(synthetic::info(mode, vec![]));
-        let snapshot = synthetic::tick(&mut assembler, &board, &said, Samples::default());
+        let snapshot = synthetic::tick(&mut assembler, &board, &readings, Samples::default());
         let page = Exposition::parse(&text(of_cadvisor(&snapshot, Format::Text)));
         let value = |name| page.one(name, &[]).map(crate::common::Sample::f64);
         (value("container_spec_cpu_shares"), value("container_spec_memory_reservation_limit_bytes"))
@@ -467,19 +467,19 @@ fn allocs_have_the_golden_page_under_nomads_names() {
 #[test]
 fn drop_in_cpu_share_covers_the_time_between_two_scrapes_and_is_absent_for_one() {
     let (first, window) = (all_kinds("v2"), CpuWindow::default());
-    let ask = |snapshot: &Snapshot| {
+    let request = |snapshot: &Snapshot| {
         let page = Exposition::parse(&text(of_nomad(snapshot, &window, Format::Text)));
         ["total_percent", "user", "system", "total_ticks"].map(|name| {
             page.one(&format!("nomad_client_allocs_cpu_{name}"), &[("task", "server")]).map(crate::common::Sample::f64)
         })
     };
-    assert_eq!(ask(&first), [None; 4]);
+    assert_eq!(request(&first), [None; 4]);
     let half = [Some(50.0), Some(25.0), Some(0.0), Some(1_500.0)];
-    assert_eq!(ask(&later(&first, 15)), half);
-    assert_eq!(ask(&later(&first, 15)), half, "two requests within a tick get the same");
-    assert_eq!(ask(&later(&first, 45)), half);
-    assert_eq!(ask(&later(&first, 345)), half, "five minutes");
-    assert_eq!(ask(&later(&first, 646)), [None; 4], "that long ago says nothing of now");
+    assert_eq!(request(&later(&first, 15)), half);
+    assert_eq!(request(&later(&first, 15)), half, "two requests within a tick get the same");
+    assert_eq!(request(&later(&first, 45)), half);
+    assert_eq!(request(&later(&first, 345)), half, "five minutes");
+    assert_eq!(request(&later(&first, 646)), [None; 4], "that long ago says nothing of now");
     // Named as Nomad names it, or not at all.
     let page = text(of_nomad(&first, &window, Format::Text));
     assert!(page.contains(&format!("alloc_id=\"{OF_NOMAD}\"")) && !page.contains("nginx"), "{page}");
@@ -524,7 +524,7 @@ fn real_prometheus_evaluates_the_kubernetes_mixin() {
     let cores =
         crate::common::wait_for("CPU time over two scrapes", Duration::from_secs(60), || prometheus.value(&cpu));
     assert!((cores - 0.5).abs() < 0.05, "half a core: {cores}");
-    let whose = serde_json::json!({"namespace": "shop", "pod": "web-7d4b9c6f5-x2x7z", "container": "app"});
+    let owner = serde_json::json!({"namespace": "shop", "pod": "web-7d4b9c6f5-x2x7z", "container": "app"});
     let of_app = "container!=\"\",image!=\"\"";
     let throttled =
         ["throttled_periods", "periods"].map(|what| format!("{by} (container_cpu_cfs_{what}_total{{{of_app}}})"));
@@ -543,7 +543,7 @@ fn real_prometheus_evaluates_the_kubernetes_mixin() {
         format!("max by (namespace, pod, container) (container_oom_events_total{{{of_app}}})"),
     ] {
         let answer = prometheus.query(&query);
-        assert_eq!(answer.iter().map(|(labels, _)| labels).collect::<Vec<_>>(), [&whose], "{query}");
+        assert_eq!(answer.iter().map(|(labels, _)| labels).collect::<Vec<_>>(), [&owner], "{query}");
     }
     // The pod itself is its own row, and sums over containers do not have it.
     let pods = prometheus.query("sum by (pod) (container_memory_working_set_bytes{container=\"\",pod!=\"\"})");
@@ -569,8 +569,8 @@ fn the_page_of_other_names_has_the_tables_of_the_code_and_names_only_what_there_
         assert!(seen.insert(desc.name), "{} stands there twice", desc.name);
         assert!(catalogue::find(desc.name).is_none(), "{}: our own families are others", desc.name);
         assert!(!matches!(desc.kind, Kind::Histogram));
-        for ours in desc.source.split('`').filter(|word| word.starts_with("allostat_")) {
-            let name = ours.split('{').next().unwrap_or(ours);
+        for own in desc.source.split('`').filter(|word| word.starts_with("allostat_")) {
+            let name = own.split('{').next().unwrap_or(own);
             assert!(catalogue::find(name).is_some(), "{}: there is no {name}", desc.name);
         }
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Agent, AgentOptions, patience, says, wait_for};
+use crate::common::{Agent, AgentOptions, assert_contains, patience, wait_for};
 
 fn job(name: &str, kind: &str, restarts: u32, script: &str) -> String {
     format!(
@@ -30,7 +30,7 @@ fn last_output_of_a_failed_task_outlives_its_collection_and_is_absent_on_plain_t
     let script = "i=0; while [ $i -lt 40 ]; do i=$((i+1)); echo line $i >&2; done; printf '\\033[31mSECRET-WORD\\033[0m\\n' >&2; exit 3";
     let failed = run(&agent, &job("bad", "batch", 0, script));
     assert_eq!(failed.code, Some(3), "{}", failed.stderr);
-    says(&failed.stdout, &["last lines of stderr of t:", "  line 40\n", "  SECRET-WORD\n"]);
+    assert_contains(&failed.stdout, &["last lines of stderr of t:", "  line 40\n", "  SECRET-WORD\n"]);
     assert!(!failed.stdout.contains("  line 21\n") && failed.stdout.contains("  line 22\n"), "{}", failed.stdout);
     let good = run(&agent, &job("good", "batch", 0, "echo SECRET-OF-SUCCESS >&2"));
     assert!(!good.clone().ok().contains("SECRET-OF-SUCCESS"), "{}", good.stdout);
@@ -41,7 +41,7 @@ fn last_output_of_a_failed_task_outlives_its_collection_and_is_absent_on_plain_t
             agent.kill();
             agent.start_again();
         }
-        says(&agent.cli(&["status", "bad"]).ok(), &["exit 3", "  line 40\n", "  SECRET-WORD\n"]);
+        assert_contains(&agent.cli(&["status", "bad"]).ok(), &["exit 3", "  line 40\n", "  SECRET-WORD\n"]);
         let own = agent.json(&format!("/v1/allocs/{id}"));
         let output = &own["tasks"]["t"]["last_exit"]["last_output"];
         assert!(output["text"].as_str().is_some_and(|text| text.ends_with("line 40\nSECRET-WORD")), "{own}");
@@ -57,7 +57,7 @@ fn last_output_of_a_failed_task_outlives_its_collection_and_is_absent_on_plain_t
         agent.cli(&["gc", "--all"]);
         agent.alloc_ids().is_empty().then_some(())
     });
-    says(&agent.cli(&["history", &id]).ok(), &["exit 3", "last lines of stderr of t:", "  SECRET-WORD\n"]);
+    assert_contains(&agent.cli(&["history", &id]).ok(), &["exit 3", "last lines of stderr of t:", "  SECRET-WORD\n"]);
     assert!(!agent.get("/v1/history").text().contains("SECRET"), "nor after that");
     agent.stop();
 }
@@ -75,7 +75,7 @@ fn last_output_is_of_the_last_attempt_and_status_shows_a_crash_loop() {
     let limit = Duration::from_secs(20) * patience();
     let first = wait_for("its first end", limit, || Some(task()).filter(|task| task["state"] == "backoff"));
     assert_eq!(first["last_exit"]["last_output"]["text"], "FIRST-ATTEMPT", "{first}");
-    says(&agent.cli(&["status"]).ok(), &["loops.g[0]", "exit 3, next in "]);
+    assert_contains(&agent.cli(&["status"]).ok(), &["loops.g[0]", "exit 3, next in "]);
     let again = agent.cli(&["restart", "--all", &id]);
     let second = wait_for("its second end", limit, || {
         Some(task()).filter(|task| task["attempt"] == 2 && task["state"] == "backoff")
@@ -84,12 +84,12 @@ fn last_output_is_of_the_last_attempt_and_status_shows_a_crash_loop() {
     assert!(!second.to_string().contains("FIRST-ATTEMPT"), "one at a time: {second}");
     // The second attempt runs for a moment, in which it may be seen.
     match again.code {
-        Some(0) => says(&again.stdout, &["Started", "restarted 1 alloc"]),
-        Some(1) => says(&again.stderr, &["does not run: exit 4", "allostat status"]),
+        Some(0) => assert_contains(&again.stdout, &["Started", "restarted 1 alloc"]),
+        Some(1) => assert_contains(&again.stderr, &["does not run: exit 4", "allostat status"]),
         code => panic!("{code:?}: {again:?}"),
     }
     let listed = agent.cli(&["status"]).ok();
-    says(&listed, &["exit 4, next in "]);
+    assert_contains(&listed, &["exit 4, next in "]);
     agent.stop();
 }
 
@@ -116,7 +116,7 @@ fn status_shows_cpu_and_memory_at_once_and_top_does_not_wait_for_a_second_readin
     let refused = agent.get("/v1/tasks?before=1&since=0");
     assert_eq!(refused.status, 400, "{}", refused.text());
     let node = agent.cli(&["node"]).ok();
-    says(&node, &["agent", " cores, ", "load", "(1m, 5m, 15m)", " in use", "available ("]);
+    assert_contains(&node, &["agent", " cores, ", "load", "(1m, 5m, 15m)", " in use", "available ("]);
     agent.stop();
 }
 
@@ -133,12 +133,12 @@ fn gc_of_allocs_with_exposed_final_series_is_one_line_with_the_time() {
         (!gc.stdout.contains("has not ended")).then_some(gc)
     });
     assert_eq!(gc.stdout.lines().count(), 1, "{}", gc.stdout);
-    says(
+    assert_contains(
         &gc.stdout,
         &["kept 3 allocs: scrapers have not read all final series yet; removable in ", " at the latest\n"],
     );
     let one = agent.cli(&["gc", "one"]);
     assert_eq!(one.code, Some(1), "{one:?}");
-    says(&one.stdout, &["final series are still exposed", "removable in "]);
+    assert_contains(&one.stdout, &["final series are still exposed", "removable in "]);
     agent.stop();
 }

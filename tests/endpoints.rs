@@ -25,7 +25,7 @@ fn agent(config: &str) -> (Agent, [String; 2]) {
     (agent, ids)
 }
 
-fn ask(agent: &Agent, method: Method, path: &str) -> Response {
+fn request(agent: &Agent, method: Method, path: &str) -> Response {
     let method = if method == Method::Get { "GET" } else { "POST" };
     tcp(agent.address, method, path, &[], b"").expect("an answer")
 }
@@ -43,9 +43,9 @@ fn tcp_answers_contain_no_secret_user_process_or_path() {
         "/nothing".into(),
         "/v1/allocs/zz".into(),
     ];
-    let asked = ROUTES.iter().map(|r| (r.method, fill(r.path))).chain(more.map(|path| (Method::Get, path)));
-    for (method, path) in asked {
-        let answer = ask(&agent, method, &path);
+    let requested = ROUTES.iter().map(|r| (r.method, fill(r.path))).chain(more.map(|path| (Method::Get, path)));
+    for (method, path) in requested {
+        let answer = request(&agent, method, &path);
         let text = answer.text();
         assert!(!text.contains("SECRET") && !text.contains(&directory), "{path}: {text}");
         // The document has the names of these fields, and no value of one.
@@ -101,7 +101,7 @@ fn the_setting_decides_what_tcp_answers_and_the_socket_answers_all() {
                 "metrics" => METRICS.contains(&route.path) || NONE.contains(&route.path),
                 _ => true,
             };
-            let answer = ask(&agent, route.method, &path);
+            let answer = request(&agent, route.method, &path);
             assert_eq!(answer.status, if is_open { 200 } else { 403 }, "{setting}: {path}: {}", answer.text());
             if !is_open {
                 assert_eq!(answer.json()["code"], "socket_only", "{path}");
@@ -169,13 +169,13 @@ fn unread_answers_are_bounded_and_counted_and_other_requests_are_served() {
     let all = tcp(address, "GET", "/v1/history?limit=10000", &[], b"").expect("an answer");
     assert!(whole(all) > 5_000, "an answer of 16 MiB comes in pieces, whole");
 
-    let ask = || {
+    let request = || {
         let mut stream = std::net::TcpStream::connect(address).expect("it listens");
         let head = format!("GET /v1/history?limit=10000 HTTP/1.1\r\nhost: {address}\r\n\r\n");
         std::io::Write::write_all(&mut stream, head.as_bytes()).expect("it listens");
         stream
     };
-    let unread: Vec<_> = (0..100).map(|_| ask()).collect();
+    let unread: Vec<_> = (0..100).map(|_| request()).collect();
     wait_for("some to be refused", Duration::from_secs(60) * patience(), || {
         let body = agent.request("GET", "/metrics?name[]=allostat_http_requests_refused_total", "");
         let body = crate::common::Exposition::parse(body.text());
@@ -184,8 +184,8 @@ fn unread_answers_are_bounded_and_counted_and_other_requests_are_served() {
     });
     let on_socket = agent.request("GET", "/v1/history?limit=10000", "");
     assert!(whole(on_socket) > 5_000, "the socket has turns of its own");
-    assert_eq!(ask_for(&agent, "/healthz"), 200);
-    assert_eq!(ask_for(&agent, "/metrics"), 200);
+    assert_eq!(status_of(&agent, "/healthz"), 200);
+    assert_eq!(status_of(&agent, "/metrics"), 200);
     let status = std::fs::read_to_string(format!("/proc/{}/status", agent.pid())).expect("it runs");
     let peak =
         status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
@@ -193,11 +193,11 @@ fn unread_answers_are_bounded_and_counted_and_other_requests_are_served() {
     assert!(peak < 200, "100 answers of 16 MiB that are not read took {peak} MiB");
     drop(unread);
     wait_for("readers to be answered again", Duration::from_secs(60) * patience(), || {
-        (ask_for(&agent, "/v1/history") == 200).then_some(())
+        (status_of(&agent, "/v1/history") == 200).then_some(())
     });
     agent.stop();
 }
 
-fn ask_for(agent: &Agent, path: &str) -> u16 {
+fn status_of(agent: &Agent, path: &str) -> u16 {
     tcp(agent.address, "GET", path, &[], b"").expect("an answer").status
 }

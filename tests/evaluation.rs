@@ -170,12 +170,12 @@ fn check_of_a_hostile_job_file_is_bounded_in_memory_and_time() {
         assert!(text.len() < 256 << 10, "{name} is refused for its size alone");
         std::fs::write(&path, &text).expect("a file of ours can be written");
         let output = checked(file, MOST_KIB);
-        let said = String::from_utf8_lossy(&output.stderr);
+        let printed = String::from_utf8_lossy(&output.stderr);
         if output.status.code() != Some(if is_right { 0 } else { 65 }) {
-            let said: String = said.chars().take(300).collect();
-            beyond.push(format!("{name}: {}: {said}", output.status));
+            let message: String = printed.chars().take(300).collect();
+            beyond.push(format!("{name}: {}: {message}", output.status));
         }
-        assert!(said.len() < 64 << 10, "{name} is answered with {} bytes", said.len());
+        assert!(printed.len() < 64 << 10, "{name} is answered with {} bytes", printed.len());
     }
     assert!(beyond.is_empty(), "{}", beyond.join("\n"));
 }
@@ -319,8 +319,8 @@ proptest! {
         let path = dir.path().join("any.hcl");
         std::fs::write(&path, &text).expect("our own directory");
         let output = checked(path.to_str().expect("UTF-8"), MOST_KIB);
-        let said = String::from_utf8_lossy(&output.stderr);
-        prop_assert!(matches!(output.status.code(), Some(0 | 65)), "{}: {said}", output.status);
-        prop_assert!(said.len() < 256 << 10, "answered with {} bytes", said.len());
+        let printed = String::from_utf8_lossy(&output.stderr);
+        prop_assert!(matches!(output.status.code(), Some(0 | 65)), "{}: {printed}", output.status);
+        prop_assert!(printed.len() < 256 << 10, "answered with {} bytes", printed.len());
     }
 }

@@ -8,10 +8,12 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::common::{Agent, AgentOptions, Cli, OnTerminal, allostat, is_root, patience, says, wait_for, workload};
+use crate::common::{
+    Agent, AgentOptions, Cli, OnTerminal, allostat, assert_contains, is_root, patience, wait_for, workload,
+};
 
-fn wait<T>(what: &str, looks: impl FnMut() -> Option<T>) -> T {
-    wait_for(what, Duration::from_secs(60) * patience(), looks)
+fn wait<T>(what: &str, poll: impl FnMut() -> Option<T>) -> T {
+    wait_for(what, Duration::from_secs(60) * patience(), poll)
 }
 
 /// An agent, and its one alloc of one task that sleeps.
@@ -126,12 +128,12 @@ fn command_runs_as_its_task_and_its_streams_and_code_come_back() {
     let user = if is_root() { "      user = \"nobody\"" } else { "" };
     let running = Running::of("raw_exec", user);
     let main = running.main_pid();
-    let said = running.sh("id -un; echo $GREETING; pwd; cat /proc/self/cgroup; echo apart >&2; exit 3");
-    assert_eq!((said.code, said.stderr.as_str()), (Some(3), "apart\n"), "{}", said.stdout);
-    let lines: Vec<&str> = said.stdout.lines().collect();
+    let output = running.sh("id -un; echo $GREETING; pwd; cat /proc/self/cgroup; echo apart >&2; exit 3");
+    assert_eq!((output.code, output.stderr.as_str()), (Some(3), "apart\n"), "{}", output.stdout);
+    let lines: Vec<&str> = output.stdout.lines().collect();
     if is_root() {
         assert_eq!(lines[0], "nobody");
-        assert!(said.stdout.contains(&running.id), "in the cgroup of the task: {}", said.stdout);
+        assert!(output.stdout.contains(&running.id), "in the cgroup of the task: {}", output.stdout);
     }
     assert_eq!(lines[1], "hello");
     let cwd = std::fs::read_link(format!("/proc/{main}/cwd")).map(|path| path.display().to_string());
@@ -140,7 +142,7 @@ fn command_runs_as_its_task_and_its_streams_and_code_come_back() {
     assert_eq!(by_signal.code, Some(128 + 15));
     let missing = Cli::from(running.command(&["shell", "--", "no-such-program"]).output().expect("our own binary"));
     assert_eq!(missing.code, Some(1));
-    says(&missing.stderr, &["no-such-program: not found in PATH"]);
+    assert_contains(&missing.stderr, &["no-such-program: not found in PATH"]);
 
     let events = wait("both ends", || {
         let events = running.events();
@@ -201,7 +203,7 @@ fn command_in_a_sandbox_has_the_rights_of_its_task_and_no_way_leads_out() {
     let own = running.sh("for n in mnt pid ipc net uts user; do readlink /proc/self/ns/$n; done").ok();
     assert_eq!(own.lines().collect::<Vec<_>>(), namespaces(&main.to_string()));
     let seen = running.sh("ls /; echo $NOMAD_TASK_DIR; grep -o ' /secrets tmpfs ' /proc/self/mounts").ok();
-    says(&seen, &["alloc", "local", "/local", " /secrets tmpfs "]);
+    assert_contains(&seen, &["alloc", "local", "/local", " /secrets tmpfs "]);
 
     let marker = running.agent.scratch().join("marker");
     std::fs::write(&marker, "of the host").unwrap();
@@ -211,8 +213,8 @@ fn command_in_a_sandbox_has_the_rights_of_its_task_and_no_way_leads_out() {
     let disk = disks.map(|entry| entry.file_name().into_string().unwrap()).next().expect("this host has a disk");
     let process = std::process::id().to_string();
     let args = ["shell", "--", "/local/workload", "escape", marker.to_str().unwrap(), &process, &disk];
-    let said = Cli::from(running.command(&args).output().unwrap());
-    let ways = said.clone().ok();
+    let output = Cli::from(running.command(&args).output().unwrap());
+    let ways = output.clone().ok();
     // The task's own processes are no others to it.
     let out: Vec<&str> = ways.lines().filter(|line| line.ends_with(" escaped") && *line != "others escaped").collect();
     assert_eq!(out, [""; 0]);
@@ -270,7 +272,10 @@ fn killed_agent_ends_the_session_and_not_the_task() {
     running.agent.kill();
     let output = client.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(69));
-    says(&String::from_utf8_lossy(&output.stderr), &["error: the session broke off; the command was killed"]);
+    assert_contains(
+        &String::from_utf8_lossy(&output.stderr),
+        &["error: the session broke off; the command was killed"],
+    );
     wait("its processes to be gone", || processes("sleep 47130").is_empty().then_some(()));
     running.agent.start_again();
     wait("the task to be found", || (running.task()["state"] == "running").then_some(()));
@@ -296,7 +301,7 @@ fn stopped_agent_and_stopped_task_end_their_sessions() {
     assert_eq!(processes("sleep 47141"), [0; 0]);
     let refused = running.sh("true");
     assert_eq!(refused.code, Some(1));
-    says(&refused.stderr, &["not running"]);
+    assert_contains(&refused.stderr, &["not running"]);
     running.agent.stop();
 }
 
@@ -402,7 +407,7 @@ fn sessions_of_one_user_are_bounded_and_can_be_switched_off() {
     let mut clients: Vec<Child> = (0..8).map(|_| running.session("sleep 47160")).collect();
     let refused = running.sh("true");
     assert_eq!(refused.code, Some(1), "{}", refused.stdout);
-    says(&refused.stderr, &["exec sessions are open", "at most 32, and 8 of one user"]);
+    assert_contains(&refused.stderr, &["exec sessions are open", "at most 32, and 8 of one user"]);
     for client in &mut clients {
         client.kill().unwrap();
         client.wait().unwrap();
@@ -419,6 +424,6 @@ fn sessions_of_one_user_are_bounded_and_can_be_switched_off() {
     let running = Running::with(options, "raw_exec", "");
     let refused = running.sh("true");
     assert_eq!(refused.code, Some(77));
-    says(&refused.stderr, &["agent.disable_remote_exec"]);
+    assert_contains(&refused.stderr, &["agent.disable_remote_exec"]);
     running.agent.stop();
 }

@@ -36,7 +36,7 @@ use allostat::snapshot::{Parts, Scrapers, Snapshot, sampler};
 use allostat::telemetry::Metrics;
 use proptest::prelude::*;
 use prost::Message;
-use synthetic::{NOW, Said};
+use synthetic::{NOW, TaskReadings};
 
 const ALLOC: &str = "6f1c2f3e-5b0a-4c1d-9a57-2d0c3b4a5e61";
 const SECOND: u64 = 1_000_000_000;
@@ -157,7 +157,10 @@ machines! {
 fn an_agent_that_runs_nothing_exposes_its_counters_at_zero() {
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
     let board = synthetic::board(vec![], Totals::default());
-    compare_with_golden("empty", &synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default()));
+    compare_with_golden(
+        "empty",
+        &synthetic::tick(&mut assembler, &board, &TaskReadings::default(), Samples::default()),
+    );
 }
 
 /// A running task, one that waits for its restart, one that ended; names that need escaping; the whole range of
@@ -188,9 +191,9 @@ fn full() -> Arc<Snapshot> {
     let usage = (*step.base).clone();
     let error = synthetic::exit(Outcome::Error, ExitStatus::Code(3), usage.clone());
     steps.add_exit(&error);
-    let whose =
+    let exemplar =
         Exemplar { alloc_id: ended.identity.id.clone(), event_id: Some(u64::MAX), value: Value::Int(1), at: NOW };
-    steps.note_exit(&error, &whose);
+    steps.note_exit(&error, &exemplar);
     let lost_output = LostOutput { stdout_bytes: 7, stderr_bytes: 0 };
     let by_signal = synthetic::exit(Outcome::Signal, ExitStatus::Signal(11), Usage::default());
     steps.add_exit(&Exit { lost_output, ..by_signal });
@@ -199,13 +202,13 @@ fn full() -> Arc<Snapshot> {
     let retired = TaskTotals { exits: [100, 0, 0, 2, 0, 0], usage, ..TaskTotals::default() };
     totals.node = Arc::new(NodeTotals { totals: retired, allocs: 102 });
 
-    let mut said = Said::default();
-    said.task(running.identity.id.as_str(), 0, synthetic::usage(40_000_000).with(Field::oom_kills, (1 << 53) + 1));
-    said.alloc(running.identity.id.as_str(), synthetic::usage(50_000_000));
+    let mut readings = TaskReadings::default();
+    readings.task(running.identity.id.as_str(), 0, synthetic::usage(40_000_000).with(Field::oom_kills, (1 << 53) + 1));
+    readings.alloc(running.identity.id.as_str(), synthetic::usage(50_000_000));
     let devices = Arc::new(synthetic::devices::some([&running.identity, &ended.identity]));
     let board = synthetic::board(vec![Arc::new(running), Arc::new(ended)], totals);
     let mut assembler = synthetic::assembler(synthetic::info("hybrid", vec![]));
-    synthetic::tick_of(&mut assembler, &board, &said, Tick { devices, ..Tick::default() })
+    synthetic::tick_of(&mut assembler, &board, &readings, Tick { devices, ..Tick::default() })
 }
 
 #[test]
@@ -345,28 +348,28 @@ fn a_task_and_its_alloc_have_no_more_series_than_their_profile_promises() {
     busy.time_in_state = [Nanos(1); TaskState::ALL.len()];
     busy.time_in_state[TaskState::Dead.index()] = Nanos::ZERO;
     let busy = synthetic::alloc(ALLOC, &job, vec![busy]);
-    let mut said = Said::default();
+    let mut readings = TaskReadings::default();
     // All that a kernel can report at once: it keeps a peak, or else one is sampled.
     let everything = || {
         let mut usage = synthetic::usage(40_000_000);
         usage.set(Field::memory_sampled_peak_bytes, None);
         usage
     };
-    said.task(ALLOC, 0, everything());
-    said.alloc(ALLOC, everything());
+    readings.task(ALLOC, 0, everything());
+    readings.alloc(ALLOC, everything());
     let disk = [(AllocId::from(ALLOC), DiskUse { bytes: 1 << 20, until: Timestamp(u64::MAX) })];
     let board = synthetic::board(vec![Arc::new(busy)], Totals::default());
     let board = BoardView { disk: Arc::new(disk.into()), ..board };
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
-    let busy = synthetic::tick(&mut assembler, &board, &said, Samples::default());
+    let busy = synthetic::tick(&mut assembler, &board, &readings, Samples::default());
     for snapshot in ["v1", "v2-old", "v2-new", "hybrid"].map(machine).into_iter().chain([busy]) {
         for (profile, most) in [(Profile::Lean, LEAN), (Profile::Standard, STANDARD)] {
             let series = series_of(&snapshot, Selection::of(profile));
             let of = |task: Option<&str>| {
-                let whose = |labels: &BTreeMap<String, String>| {
+                let owner = |labels: &BTreeMap<String, String>| {
                     labels.contains_key("alloc_id") && labels.get("task").map(String::as_str) == task
                 };
-                series.keys().filter(|(_, labels)| whose(labels)).count()
+                series.keys().filter(|(_, labels)| owner(labels)).count()
             };
             let (alloc, task) = (of(None), of(Some("web")));
             assert!(alloc > 0 && task > 5, "{alloc}, {task}");
@@ -400,20 +403,20 @@ fn workload_has_no_more_series_than_its_profile_promises() {
     metrics.durations.killed(&job.id, &alloc, Duration::from_secs(400), NOW);
     let running = synthetic::task("web", TaskState::Running, Timestamp(NOW.0 - SECOND));
     let board = synthetic::board(vec![Arc::new(synthetic::alloc(ALLOC, &job, vec![running]))], totals);
-    let mut said = Said::default();
-    said.task(ALLOC, 0, synthetic::usage(40_000_000));
+    let mut readings = TaskReadings::default();
+    readings.task(ALLOC, 0, synthetic::usage(40_000_000));
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
-    let snapshot = synthetic::tick(&mut assembler, &board, &said, Samples::default());
+    let snapshot = synthetic::tick(&mut assembler, &board, &readings, Samples::default());
     for (profile, of_a_task, of_its_own) in OF_WORKLOADS {
         let filter = selecting(Selection::of(profile));
         let body = text(prometheus::encode(&Walk::new(&snapshot, &metrics, &filter), Format::Text));
         let all = parsed::Exposition::parse(&body).samples;
         let of = |has_task: bool| {
-            let whose = |labels: &BTreeMap<String, String>| {
+            let owner = |labels: &BTreeMap<String, String>| {
                 let is_its = labels.get("workload").is_some_and(|workload| workload == "shop");
                 is_its && !labels.contains_key("alloc_id") && labels.contains_key("task") == has_task
             };
-            all.iter().filter(|sample| whose(&sample.labels)).count()
+            all.iter().filter(|sample| owner(&sample.labels)).count()
         };
         assert_eq!((of(true), of(false)), (of_a_task, of_its_own), "{profile:?}: docs/profiles.md says otherwise");
     }
@@ -452,11 +455,11 @@ fn ended_alloc_has_only_the_final_series_of_its_profile() {
             assert!(desc.life == Life::Final && desc.profile <= profile, "{name} {labels:?}");
             seen += 1;
         }
-        let kept = whole.iter().filter(|((_, labels), _)| ended(labels)).filter(|((name, _), value)| {
+        let retained = whole.iter().filter(|((_, labels), _)| ended(labels)).filter(|((name, _), value)| {
             let desc = catalogue::find(name).unwrap_or_else(|| panic!("{name}"));
             desc.profile <= profile && (desc.zeros <= profile || *value != "0")
         });
-        assert_eq!(seen, kept.count(), "{profile:?}");
+        assert_eq!(seen, retained.count(), "{profile:?}");
     }
 }
 
@@ -471,9 +474,9 @@ fn included_and_excluded_families_appear_in_the_body_and_its_exposition_info() {
         exclude: all(&["allostat_task_state{state=~\"dead|pending\"}", "allostat_host_.*"]),
     };
     let body = encode_with(&full(), Format::Text, Filter::default().selecting(Arc::new(selection.clone())));
-    let says = "allostat_exposition_info{profile=\"lean\",include=\"allostat_task_page_faults_total{kind=\\\"major\\\"},\
+    let message = "allostat_exposition_info{profile=\"lean\",include=\"allostat_task_page_faults_total{kind=\\\"major\\\"},\
                 allostat_workload_events_total\",exclude=\"allostat_task_state{state=~\\\"dead|pending\\\"},allostat_host_.*\"} 1\n";
-    assert!(body.contains(says), "{body}");
+    assert!(body.contains(message), "{body}");
     let series = series_of(&full(), selection);
     let values = |family: &str, label: &str| -> std::collections::BTreeSet<String> {
         series.keys().filter(|(name, _)| name == family).map(|(_, labels)| labels[label].clone()).collect()
@@ -568,7 +571,8 @@ fn counters_with_closed_labels_are_born_at_zero_when_a_job_is_submitted() {
     known(&mut totals, &job);
     let board = synthetic::board(vec![], totals);
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
-    let text = encode(&synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default()), Format::Text);
+    let text =
+        encode(&synthetic::tick(&mut assembler, &board, &TaskReadings::default(), Samples::default()), Format::Text);
     for outcome in Outcome::ALL.map(Outcome::as_str) {
         let line = format!(
             "allostat_workload_exits_total{{task=\"web\",workload=\"shop\",source=\"managed\",outcome=\"{outcome}\"}} 0\n"
@@ -619,7 +623,7 @@ fn created_sample_is_absent_if_its_time_is_unknown() {
     totals.submitted(&job.id, &task, NOW);
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
     let board = synthetic::board(vec![], totals);
-    let snapshot = synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default());
+    let snapshot = synthetic::tick(&mut assembler, &board, &TaskReadings::default(), Samples::default());
     let text = encode(&snapshot, Format::OpenMetrics);
     assert!(text.contains("allostat_workload_exits_total{") && !text.contains("_created"), "{text}");
 }
@@ -634,7 +638,7 @@ fn created_sample_of_a_workload_that_was_submitted_again_is_the_later_time() {
         totals.submitted(&job.id, &TaskName::from("web"), at);
         let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
         let board = synthetic::board(vec![], totals);
-        let snapshot = synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default());
+        let snapshot = synthetic::tick(&mut assembler, &board, &TaskReadings::default(), Samples::default());
         let filter = Filter::default();
         let (mut body, len) = encoder.encode(&Walk::new(&snapshot, &metrics, &filter), Format::OpenMetrics, Vec::new());
         body.truncate(len);
@@ -650,11 +654,11 @@ fn exemplary(alloc: &str) -> (Arc<Snapshot>, Metrics) {
     let mut totals = Totals::default();
     known(&mut totals, &job);
     let exit = synthetic::exit(Outcome::Error, ExitStatus::Code(3), Usage::from([(Field::oom_kills, 2)]));
-    let whose = Exemplar { alloc_id: alloc.clone(), event_id: Some(77), value: Value::Int(1), at: NOW };
+    let exemplar = Exemplar { alloc_id: alloc.clone(), event_id: Some(77), value: Value::Int(1), at: NOW };
     let web = totals.task_mut(&job.id, &TaskName::from("web"));
     web.add_exit(&exit);
-    web.note_exit(&exit, &whose);
-    web.add_escalation(Exemplar { event_id: None, ..whose.clone() });
+    web.note_exit(&exit, &exemplar);
+    web.add_escalation(Exemplar { event_id: None, ..exemplar.clone() });
     let metrics = Metrics::new();
     metrics.begins(Timestamp(NOW.0 - 1_000 * SECOND));
     metrics.durations.known(&job.id);
@@ -663,7 +667,7 @@ fn exemplary(alloc: &str) -> (Arc<Snapshot>, Metrics) {
     metrics.durations.killed(&job.id, &alloc, Duration::from_secs(400), NOW);
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
     let board = synthetic::board(vec![], totals);
-    (synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default()), metrics)
+    (synthetic::tick(&mut assembler, &board, &TaskReadings::default(), Samples::default()), metrics)
 }
 
 /// Those of exits and OOM kills name its event too; at most 128 code points.
@@ -677,7 +681,7 @@ fn aggregate_series_have_exemplars_of_the_latest_alloc_in_openmetrics_only() {
     assert!(!text.contains(" # "), "text 0.0.4 knows no exemplars");
     let open = encode_whole(&snapshot, &metrics, Format::OpenMetrics);
     openmetrics::check(&open).unwrap();
-    let whose = format!("{{alloc_id=\"{ALLOC}\",event_id=\"77\"}}");
+    let owner = format!("{{alloc_id=\"{ALLOC}\",event_id=\"77\"}}");
     let alone = format!("{{alloc_id=\"{ALLOC}\"}}");
     for line in [
         r#"allostat_workload_exits_total{task="web",workload="shop",source="managed",outcome="error"} 1 # WHOSE 1 1767323045"#,
@@ -694,7 +698,7 @@ fn aggregate_series_have_exemplars_of_the_latest_alloc_in_openmetrics_only() {
         r#"allostat_workload_kill_duration_seconds_bucket{workload="shop",le="300.0"} 0"#,
         r#"allostat_workload_kill_duration_seconds_bucket{workload="shop",le="+Inf"} 1 # ALONE 400 1767323045"#,
     ] {
-        let line = format!("\n{}\n", line.replace("WHOSE", &whose).replace("ALONE", &alone));
+        let line = format!("\n{}\n", line.replace("WHOSE", &owner).replace("ALONE", &alone));
         assert!(open.contains(&line), "{line}{open}");
     }
 }
@@ -702,14 +706,14 @@ fn aggregate_series_have_exemplars_of_the_latest_alloc_in_openmetrics_only() {
 #[test]
 fn exemplar_above_the_length_limit_is_shortened_or_left_out() {
     // Of 128 code points `alloc_id` takes 8 and `event_id` with its number 10.
-    for (length, said) in [(110, Some(true)), (111, Some(false)), (120, Some(false)), (121, None)] {
+    for (length, reported) in [(110, Some(true)), (111, Some(false)), (120, Some(false)), (121, None)] {
         let (snapshot, metrics) = exemplary(&"ä".repeat(length));
         let open = encode_whole(&snapshot, &metrics, Format::OpenMetrics);
         let families = openmetrics::check(&open).unwrap();
         let error =
             families["allostat_workload_exits"].samples.iter().find(|s| s.labels["outcome"] == "error").unwrap();
         let named_event = error.exemplar.as_ref().map(|e| e.labels.contains_key("event_id"));
-        assert_eq!(named_event, said, "{length}");
+        assert_eq!(named_event, reported, "{length}");
         assert!(error.exemplar.as_ref().is_none_or(|e| e.at == 1_767_323_045.0), "of the exit, not of the scrape");
     }
 }
@@ -749,18 +753,18 @@ fn the_number_of_series_of_each_family_is_what_stands_there() {
 /// Promise (Measured values): An observed alloc has measures and no lifecycle, and changes no line of other allocs
 #[test]
 fn observed_alloc_has_measures_without_lifecycle_and_changes_no_other_line() {
-    let (shop, mut said) = (synthetic::job("shop", &["web"]), Said::default());
+    let (shop, mut readings) = (synthetic::job("shop", &["web"]), TaskReadings::default());
     let managed = Arc::new(synthetic::alloc(ALLOC, &shop, vec![synthetic::task("web", TaskState::Running, NOW)]));
-    said.task(ALLOC, 0, synthetic::usage(40_000_000));
+    readings.task(ALLOC, 0, synthetic::usage(40_000_000));
     let observed = Arc::new(synthetic::observed("nginx.service", &["main"]));
-    said.task("nginx.service", 0, synthetic::usage(20_000_000));
-    said.alloc("nginx.service", synthetic::usage(30_000_000));
+    readings.task("nginx.service", 0, synthetic::usage(20_000_000));
+    readings.alloc("nginx.service", synthetic::usage(30_000_000));
     let body = |allocs: Vec<Arc<PublishedAlloc>>, format| {
         let mut totals = Totals::default();
         known(&mut totals, &shop);
         let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
         let board = synthetic::board(allocs, totals);
-        encode(&synthetic::tick(&mut assembler, &board, &said, Samples::default()), format)
+        encode(&synthetic::tick(&mut assembler, &board, &readings, Samples::default()), format)
     };
     for format in [Format::Text, Format::OpenMetrics] {
         let both = body(vec![Arc::clone(&observed), Arc::clone(&managed)], format);
@@ -773,13 +777,13 @@ fn observed_alloc_has_measures_without_lifecycle_and_changes_no_other_line() {
         assert!(lines.iter().any(|line| line.contains("source=\"cgroup\"")));
 
         let alone = body(vec![Arc::clone(&managed)], format);
-        let others = |body: &str| -> Vec<String> {
-            let kept = body.lines().filter(|l| !of_observed(l) && !l.starts_with("allostat_series{"));
-            kept.map(str::to_owned).collect()
+        let rest = |body: &str| -> Vec<String> {
+            let retained = body.lines().filter(|l| !of_observed(l) && !l.starts_with("allostat_series{"));
+            retained.map(str::to_owned).collect()
         };
         // With its headers: what only the observed one has a value of.
         let headers = |lines: Vec<String>| lines.into_iter().filter(|l| !l.starts_with('#')).collect::<Vec<_>>();
-        assert_eq!(headers(others(&both)), headers(others(&alone)), "no count and no sum has it");
+        assert_eq!(headers(rest(&both)), headers(rest(&alone)), "no count and no sum has it");
     }
     openmetrics::check(&body(vec![observed, managed], Format::OpenMetrics)).unwrap();
 }
@@ -809,7 +813,8 @@ fn pods_and_units_have_the_labels_that_other_metrics_of_them_have() {
     let unnamed = of("docker:3f2a", AllocSource::Docker, "", "", "3f2a", "/docker/3f2a");
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
     let board = synthetic::board(vec![pod, unit, unnamed], Totals::default());
-    let body = encode(&synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default()), Format::Text);
+    let body =
+        encode(&synthetic::tick(&mut assembler, &board, &TaskReadings::default(), Samples::default()), Format::Text);
     assert_eq!(
         labels_of(&body, "allostat_alloc_info", "k8s:shop/web-0"),
         "aggregation=cgroup alloc_id=k8s:shop/web-0 alloc_ns=shop cgroup=/kubepods/pod1 measured=cgroup name=web-0 \
@@ -832,11 +837,11 @@ fn pods_and_units_have_the_labels_that_other_metrics_of_them_have() {
 fn one_task(id: &str, workload: &str, task: &str, usage: Usage) -> Arc<Snapshot> {
     let job = synthetic::job(workload, &[task]);
     let alloc = synthetic::alloc(id, &job, vec![synthetic::task(task, TaskState::Running, NOW)]);
-    let mut said = Said::default();
-    said.task(AllocId::from(id).as_str(), 0, usage);
+    let mut readings = TaskReadings::default();
+    readings.task(AllocId::from(id).as_str(), 0, usage);
     let board = synthetic::board(vec![Arc::new(alloc)], Totals::default());
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
-    synthetic::tick(&mut assembler, &board, &said, Samples::default())
+    synthetic::tick(&mut assembler, &board, &readings, Samples::default())
 }
 
 proptest! {
@@ -909,7 +914,7 @@ struct BySubject<'a> {
 }
 
 impl BySubject<'_> {
-    fn hear(&mut self, head: &Head<'_>, row: usize, cell: &[(&str, &str)], suffix: &str, value: Value) {
+    fn add(&mut self, head: &Head<'_>, row: usize, cell: &[(&str, &str)], suffix: &str, value: Value) {
         let subject = self.walk.subject(head.rows, row);
         self.times.insert(format!("{:?}", subject.labels), (subject.read_at, subject.since));
         let info = subject.info.iter().filter(|_| head.desc.kind == Kind::Info);
@@ -932,7 +937,7 @@ impl Listener for BySubject<'_> {
     {
         for (row, cells) in rows.enumerate() {
             for (point, cell) in cells.into_iter().zip(head.cells) {
-                point.into_iter().for_each(|point| self.hear(head, row, cell, "", point.value));
+                point.into_iter().for_each(|point| self.add(head, row, cell, "", point.value));
             }
         }
     }
@@ -942,8 +947,8 @@ impl Listener for BySubject<'_> {
     {
         for HistogramPoint { row, cell, buckets, sum, .. } in all {
             let count = Value::Int(buckets.into_iter().map(|(n, _)| n).sum());
-            self.hear(head, row, &head.cells[cell], "_count", count);
-            self.hear(head, row, &head.cells[cell], "_sum", sum);
+            self.add(head, row, &head.cells[cell], "_count", count);
+            self.add(head, row, &head.cells[cell], "_sum", sum);
         }
     }
 }
@@ -954,8 +959,8 @@ fn a_walk_gathered_by_subject_is_the_exposition_with_the_times_of_each_subject()
     let (snapshot, (_, metrics)) = (full(), exemplary(ALLOC));
     let filter = Filter::default().without_process();
     let walk = Walk::new(&snapshot, &metrics, &filter);
-    let mut heard = BySubject { walk: &walk, series: BTreeMap::new(), times: BTreeMap::new() };
-    walk.expose(&mut heard);
+    let mut received = BySubject { walk: &walk, series: BTreeMap::new(), times: BTreeMap::new() };
+    walk.expose(&mut received);
     let body = text(prometheus::encode(&walk, Format::OpenMetrics));
     let samples = openmetrics::check(&body).unwrap().into_values().flat_map(|family| family.samples);
     let written: BTreeMap<_, _> = samples
@@ -964,19 +969,19 @@ fn a_walk_gathered_by_subject_is_the_exposition_with_the_times_of_each_subject()
         .map(|s| ((s.name, s.labels), format!("{:.3}", s.value.parse::<f64>().unwrap())))
         .collect();
     assert!(written.len() > 300, "{}", written.len());
-    assert_eq!(heard.series, written);
+    assert_eq!(received.series, written);
 
     let web = r#"[("alloc_id", "00000000-0000-4000-8000-000000000001"), ("task", "web"), ("workload", "shop")]"#;
-    assert_eq!(heard.times[web], (Some(NOW), snapshot.allocs[0].identity.created_at));
+    assert_eq!(received.times[web], (Some(NOW), snapshot.allocs[0].identity.created_at));
     let workload = r#"[("task", "web"), ("workload", "shop"), ("source", "managed")]"#;
-    assert_eq!(heard.times[workload], (None, Some(Timestamp(NOW.0 - 100 * SECOND - 7))), "since it was submitted");
+    assert_eq!(received.times[workload], (None, Some(Timestamp(NOW.0 - 100 * SECOND - 7))), "since it was submitted");
 }
 
 /// Whose a series is, what it is called there, and how points are distinguished: by the documents, and written down
 /// once more.
 fn in_otlp(sample: &parsed::Sample, metric: &str) -> (String, otlp::Attributes) {
     let label = |name: &str| sample.labels.get(name).cloned();
-    let (instance, whose): (String, &[&str]) = match (label("alloc_id"), label("task")) {
+    let (instance, labels): (String, &[&str]) = match (label("alloc_id"), label("task")) {
         (Some(alloc), Some(task)) => (format!("{alloc}/{task}"), &["alloc_id", "task", "workload"]),
         (Some(alloc), None) => (alloc, &["alloc_id", "workload"]),
         (None, _) => {
@@ -987,11 +992,11 @@ fn in_otlp(sample: &parsed::Sample, metric: &str) -> (String, otlp::Attributes) 
             (format!("host/{}", device.as_deref().unwrap_or(source)), &[])
         }
     };
-    let rest = sample.labels.iter().filter(|(name, _)| !whose.contains(&name.as_str()));
+    let rest = sample.labels.iter().filter(|(name, _)| !labels.contains(&name.as_str()));
     let is_of_instance = sample.name.starts_with("allostat_mig_");
     let mut attributes: otlp::Attributes = rest
         .map(|(name, value)| {
-            let theirs = match (name.as_str(), metric) {
+            let peer = match (name.as_str(), metric) {
                 ("device_uuid", _) if is_of_instance => "hw.parent",
                 ("mig_uuid", _) if is_of_instance => "hw.id",
                 ("state", "hw.status") => "hw.state",
@@ -1009,9 +1014,9 @@ fn in_otlp(sample: &parsed::Sample, metric: &str) -> (String, otlp::Attributes) 
                 ("threshold", "hw.temperature.limit") => "hw.limit_type",
                 ("kind", "hw.errors") => "error.type",
                 ("collector", "otel.sdk.metric_reader.collection.duration") => "otel.component.name",
-                (ours, _) => ours,
+                (own, _) => own,
             };
-            (theirs.to_owned(), value.clone())
+            (peer.to_owned(), value.clone())
         })
         .collect();
     let name = sample.name.as_str();
@@ -1050,7 +1055,7 @@ fn in_otlp(sample: &parsed::Sample, metric: &str) -> (String, otlp::Attributes) 
     let limit = attributes.get("hw.limit_type").map(String::as_str);
     let limits =
         [("slowdown", "high.degraded", "gpu"), ("shutdown", "high.critical", "gpu"), ("gpu_max", "max", "gpu")];
-    let known = limits.iter().chain(&[("memory_max", "max", "memory")]).find(|(ours, ..)| limit == Some(ours));
+    let known = limits.iter().chain(&[("memory_max", "max", "memory")]).find(|(own, ..)| limit == Some(own));
     if let Some((_, limit, sensor)) = known {
         attributes.extend([("hw.limit_type".into(), (*limit).into()), ("hw.sensor_location".into(), (*sensor).into())]);
     }
@@ -1098,7 +1103,7 @@ fn otlp_states_of_file_systems_and_of_swap_are_all_there_and_add_up() {
     push(&mut host, "allostat_host_swap_used_bytes", &[], 7);
     push(&mut host, "allostat_host_swap_total_bytes", &[], 20);
     let board = synthetic::board(vec![], Totals::default());
-    let snapshot = synthetic::tick(&mut assembler, &board, &Said::default(), host);
+    let snapshot = synthetic::tick(&mut assembler, &board, &TaskReadings::default(), host);
     let (metrics, filter) = (Metrics::new(), Filter::default());
     let walk = Walk::new(&snapshot, &metrics, &filter);
     let points = otlp::points(&otlp::decode(&pushed(&walk, HistogramAggregation::Explicit)));
@@ -1122,7 +1127,7 @@ fn otlp_states_of_file_systems_and_of_swap_are_all_there_and_add_up() {
 
 /// Our own values of such attributes: interrupts that are put off, how busy the memory of a GPU is, and devices of
 /// plugins.
-const OURS: [(&str, &str); 3] = [("cpu.mode", "softirq"), ("hw.gpu.task", "memory"), ("hw.type", "fpga")];
+const OWN_ATTRIBUTES: [(&str, &str); 3] = [("cpu.mode", "softirq"), ("hw.gpu.task", "memory"), ("hw.type", "fpga")];
 
 /// Promise (Measured values): Attributes with an enumeration in the conventions use its values, or one of a few of ours
 #[test]
@@ -1136,8 +1141,8 @@ fn attributes_with_a_closed_list_have_only_its_values() {
     let mut closed = std::collections::BTreeSet::new();
     for (key, value) in points.iter().flat_map(|point| point.attributes.iter().chain(&point.resource)) {
         if let Some((_, list)) = CLOSED.iter().find(|(closed, _)| closed == key) {
-            let ours = OURS.contains(&(key.as_str(), value.as_str()));
-            assert!(ours || list.contains(&value.as_str()), "{key}={value}");
+            let is_own = OWN_ATTRIBUTES.contains(&(key.as_str(), value.as_str()));
+            assert!(is_own || list.contains(&value.as_str()), "{key}={value}");
             closed.insert(key.clone());
         }
     }
@@ -1196,7 +1201,7 @@ fn otlp_points_equal_the_exposition_one_by_one() {
         let walk = Walk::new(&snapshot, &metrics, &filter);
         let body = parsed::Exposition::parse(&text(prometheus::encode(&walk, Format::Text)));
         for aggregation in HistogramAggregation::ALL {
-            says_the_same(&snapshot, &body, otlp::points(&otlp::decode(&pushed(&walk, aggregation))));
+            assert_same_values(&snapshot, &body, otlp::points(&otlp::decode(&pushed(&walk, aggregation))));
         }
     }
 }
@@ -1214,20 +1219,20 @@ fn python_reader_of_otlp_finds_each_point_of_the_exposition() {
         let body = parsed::Exposition::parse(&text(prometheus::encode(&walk, Format::Text)));
         for aggregation in HistogramAggregation::ALL {
             let bytes = pushed(&walk, aggregation);
-            let Some(theirs) = by_python::read_by_python(&bytes) else { skip_test!("no-python") };
-            let mut ours = otlp::points(&otlp::decode(&bytes));
-            for point in &mut ours {
+            let Some(peer) = by_python::read_by_python(&bytes) else { skip_test!("no-python") };
+            let mut own = otlp::points(&otlp::decode(&bytes));
+            for point in &mut own {
                 point.exemplars.iter_mut().for_each(String::clear);
             }
-            assert_eq!(theirs, ours);
+            assert_eq!(peer, own);
             let is_exponential = |point: &&otlp::DataPoint| matches!(point.value, otlp::Value::Exponential { .. });
-            assert_eq!(theirs.iter().any(|t| is_exponential(&t)), aggregation == HistogramAggregation::Exponential);
-            says_the_same(&snapshot, &body, theirs);
+            assert_eq!(peer.iter().any(|t| is_exponential(&t)), aggregation == HistogramAggregation::Exponential);
+            assert_same_values(&snapshot, &body, peer);
         }
     }
 }
 
-fn says_the_same(snapshot: &Snapshot, body: &parsed::Exposition, mut points: Vec<otlp::DataPoint>) {
+fn assert_same_values(snapshot: &Snapshot, body: &parsed::Exposition, mut points: Vec<otlp::DataPoint>) {
     // States that no family of the exposition has.
     let is_rest = |point: &otlp::DataPoint| {
         let state = |key: &str| point.attributes.get(key).map(String::as_str);
@@ -1262,12 +1267,12 @@ fn says_the_same(snapshot: &Snapshot, body: &parsed::Exposition, mut points: Vec
             let same = point.metric == metric && point.attributes == attributes && point.unit == twin.unit;
             same && point.resource["service.instance.id"] == instance
         });
-        let said = format!("{} of {instance} as {} {attributes:?}", sample.name, metric);
+        let text = format!("{} of {instance} as {} {attributes:?}", sample.name, metric);
         let Some(found) = found else {
             // By mode instead; only while it runs.
             let by_mode = metric.ends_with("cpu.time") && !sample.labels.contains_key("mode");
             let of_running = ["container.uptime", "allostat.task.uptime"].contains(&metric);
-            assert!(by_mode || of_running, "no point: {said}");
+            assert!(by_mode || of_running, "no point: {text}");
             continue;
         };
         let point = points.remove(found);
@@ -1275,26 +1280,26 @@ fn says_the_same(snapshot: &Snapshot, body: &parsed::Exposition, mut points: Vec
         let expected = sample.f64();
         match point.value {
             #[allow(clippy::cast_precision_loss)]
-            otlp::Value::Int(n) => assert_eq!(n as f64, expected, "{said}"),
+            otlp::Value::Int(n) => assert_eq!(n as f64, expected, "{text}"),
             otlp::Value::Float(n) if metric.ends_with(".uptime") => {
                 #[allow(clippy::cast_precision_loss)]
                 let at = point.at as f64 / 1e9;
-                assert!((at - n - expected).abs() < 1e-3, "{said}: {n} s before {at} is not {expected}");
+                assert!((at - n - expected).abs() < 1e-3, "{text}: {n} s before {at} is not {expected}");
             }
             otlp::Value::Float(n) => {
-                assert!((n - expected).abs() <= expected.abs() * 1e-15, "{said}: {n}, {expected}")
+                assert!((n - expected).abs() <= expected.abs() * 1e-15, "{text}: {n}, {expected}")
             }
             otlp::Value::Histogram { ref counts, sum, .. } | otlp::Value::Exponential { ref counts, sum, .. } => {
                 let zeros = if let otlp::Value::Exponential { zeros, .. } = point.value { zeros } else { 0 };
                 #[allow(clippy::cast_precision_loss)]
                 let count = (zeros + counts.iter().sum::<u64>()) as f64;
-                assert_eq!(count, expected, "{said}");
+                assert_eq!(count, expected, "{text}");
                 let name = format!("{}_sum", desc.name);
                 let of = |s: &&parsed::Sample| s.name == name && s.labels == sample.labels;
-                assert_eq!(sum, body.samples.iter().find(of).expect("a sum").f64(), "{said}");
+                assert_eq!(sum, body.samples.iter().find(of).expect("a sum").f64(), "{text}");
                 buckets_are_the_same(body, &format!("{}_bucket", desc.name), sample, &point.value);
             }
-            otlp::Value::Ended => panic!("{said} has ended"),
+            otlp::Value::Ended => panic!("{text} has ended"),
         }
         assert!(point.at <= snapshot.taken_at.0 && point.start <= point.at, "{point:?}");
     }
@@ -1371,12 +1376,12 @@ fn series_that_is_no_longer_sent_ends_with_one_point_without_a_value() {
     later.allocs[0] = Arc::new(alloc);
     later.taken_at = Timestamp(running.taken_at.0 + 10 * SECOND);
     let after = send(&later);
-    let gone = ended(&after);
-    let has = |metric: &str| gone.contains(&(format!("{id}/{name}"), metric.to_owned(), otlp::Attributes::new()));
-    assert!(has("allostat.task.memory.usage") && has("allostat.task.memory.working_set"), "{gone:?}");
+    let removed = ended(&after);
+    let has = |metric: &str| removed.contains(&(format!("{id}/{name}"), metric.to_owned(), otlp::Attributes::new()));
+    assert!(has("allostat.task.memory.usage") && has("allostat.task.memory.working_set"), "{removed:?}");
     assert!(!has("allostat.task.memory.peak"), "a peak stays");
     let points = after.iter().filter(|point| point.value == otlp::Value::Ended);
-    assert!(points.clone().count() == gone.len() && points.clone().all(|point| point.at == later.taken_at.0));
+    assert!(points.clone().count() == removed.len() && points.clone().all(|point| point.at == later.taken_at.0));
     assert_eq!(ended(&send(&later)), std::collections::BTreeSet::new(), "once");
 
     // And one that is shown no more ends whole.
@@ -1384,7 +1389,7 @@ fn series_that_is_no_longer_sent_ends_with_one_point_without_a_value() {
     let of_alloc =
         |(instance, ..): &&(String, _, _)| *instance == id.as_str() || instance.starts_with(&format!("{id}/"));
     let still: std::collections::BTreeSet<_> =
-        before.iter().map(series).filter(|s| of_alloc(&s) && !gone.contains(s)).collect();
+        before.iter().map(series).filter(|s| of_alloc(&s) && !removed.contains(s)).collect();
     assert!(still.len() > 50, "{}", still.len());
     assert_eq!(ended(&send(&later)), still);
     assert_eq!(ended(&send(&later)), std::collections::BTreeSet::new(), "once");

@@ -141,11 +141,11 @@ fn output_lost_to_a_full_disk_is_reported_with_the_end_of_its_task_and_counted()
     let id = allocs["allocs"][0]["id"].as_str().unwrap();
     let shown = agent.cli(&["status", id]).ok();
     assert!(shown.contains(words), "{shown}");
-    let whose = [("workload", "loud"), ("task", "t"), ("stream", "stdout")];
+    let labels = [("workload", "loud"), ("task", "t"), ("stream", "stdout")];
     let lost = crate::common::wait_for(
         "it is counted",
         std::time::Duration::from_secs(10) * crate::common::patience(),
-        || Some(agent.metrics().one("allostat_workload_log_lost_bytes_total", &whose)?.u64()),
+        || Some(agent.metrics().one("allostat_workload_log_lost_bytes_total", &labels)?.u64()),
     );
     assert!((4_000_000..8_000_000).contains(&lost), "{lost}");
     agent.stop();

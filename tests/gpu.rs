@@ -14,8 +14,8 @@ const MIB: u64 = 1 << 20;
 
 /// What `nvidia-smi` answers to a query: one line each. `None`: there is no such program, or it has no GPU.
 fn smi(query: &str, of: &str) -> Option<Vec<Vec<String>>> {
-    let asked = [format!("--query-{query}={of}"), "--format=csv,noheader,nounits".to_owned()];
-    let out = Command::new("nvidia-smi").args(asked).output().ok().filter(|out| out.status.success())?;
+    let requests = [format!("--query-{query}={of}"), "--format=csv,noheader,nounits".to_owned()];
+    let out = Command::new("nvidia-smi").args(requests).output().ok().filter(|out| out.status.success())?;
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     let lines = text.lines().map(|line| line.split(", ").map(|cell| cell.trim().to_owned()).collect());
     Some(lines.collect())
@@ -71,7 +71,7 @@ fn each_gpu_is_reported_as_nvidia_smi_shows_it() {
     std::thread::sleep(Duration::from_secs(2));
     let metrics = agent.metrics();
     assert!(metrics.all("allostat_device_plugin_faults_total", &[]).is_empty(), "nothing is a fault");
-    let asked = [
+    let requests = [
         ("memory.total", "memory_total_bytes", &[][..], MIB as f64),
         ("memory.reserved", "memory_reserved_bytes", &[], MIB as f64),
         ("enforced.power.limit", "power_limit_watts", &[], 1.0),
@@ -110,22 +110,22 @@ fn each_gpu_is_reported_as_nvidia_smi_shows_it() {
         ("utilization.encoder", "utilization_ratio", &[("engine", "encoder")], 0.01),
         ("utilization.decoder", "utilization_ratio", &[("engine", "decoder")], 0.01),
     ];
-    let words = asked.map(|(word, ..)| word).join(",");
+    let words = requests.map(|(word, ..)| word).join(",");
     let lines = smi("gpu", &words).expect("it has answered before");
     let mut wrong = Vec::new();
     for (gpu, line) in gpus.iter().zip(&lines) {
-        for ((word, name, more, unit), said) in asked.iter().zip(line) {
+        for ((word, name, more, unit), text) in requests.iter().zip(line) {
             let labels: Vec<_> = [("device_uuid", gpu.as_str())].into_iter().chain(more.iter().copied()).collect();
-            let ours = metrics.one(&format!("allostat_device_{name}"), &labels).map(|sample| sample.f64());
-            let said = said.parse::<f64>().ok().map(|number| number * unit);
+            let own = metrics.one(&format!("allostat_device_{name}"), &labels).map(|sample| sample.f64());
+            let reported = text.parse::<f64>().ok().map(|number| number * unit);
             // It prints whole units, and a temperature moves.
             let slack = if name.starts_with("temperature") { 3.0 } else { *unit };
-            let same = match (ours, said) {
-                (Some(ours), Some(said)) => (ours - said).abs() <= slack,
-                (ours, said) => ours.is_none() == said.is_none(),
+            let same = match (own, reported) {
+                (Some(own), Some(reported)) => (own - reported).abs() <= slack,
+                (own, reported) => own.is_none() == reported.is_none(),
             };
             if !same {
-                wrong.push(format!("{gpu} {word}: nvidia-smi {said:?}, ours {ours:?}"));
+                wrong.push(format!("{gpu} {word}: nvidia-smi {reported:?}, ours {own:?}"));
             }
         }
     }
@@ -170,27 +170,27 @@ fn memory_and_work_of_a_gpu_are_reported_for_the_task_that_uses_it() {
     let apps = || smi("compute-apps", "pid,used_memory").expect("it has answered before");
     wait("all three to be listed", || apps().len() >= 3);
     std::thread::sleep(Duration::from_secs(1));
-    let said: BTreeMap<u32, u64> = apps()
+    let values: BTreeMap<u32, u64> = apps()
         .into_iter()
         .filter_map(|line| Some((line.first()?.parse().ok()?, line.get(1)?.parse::<u64>().ok()? * MIB)))
         .collect();
     let own = |task: &str| {
-        let pids = said.keys().filter(|pid| **pid != stranger.id());
+        let pids = values.keys().filter(|pid| **pid != stranger.id());
         let of = |pid: &u32| std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let marker = format!("NOMAD_TASK_NAME={task}");
         let mut found = pids.filter(|pid| of(pid).split(|b| *b == 0).any(|v| v == marker.as_bytes()));
-        found.next().and_then(|pid| said.get(pid)).copied()
+        found.next().and_then(|pid| values.get(pid)).copied()
     };
     for (task, least) in [("worker", 2000), ("holder", 1000)] {
-        let ours = memory(task).expect("it was reported before");
-        assert_eq!(own(task).map(|bytes| bytes as f64), Some(ours), "{task}: {said:?}");
-        assert!(ours >= (least * MIB) as f64, "{task}: {ours}");
+        let task_memory = memory(task).expect("it was reported before");
+        assert_eq!(own(task).map(|bytes| bytes as f64), Some(task_memory), "{task}: {values:?}");
+        assert!(task_memory >= (least * MIB) as f64, "{task}: {task_memory}");
     }
-    let strangers = said.get(&stranger.id()).copied().expect("it is listed too") as f64;
+    let strangers = values.get(&stranger.id()).copied().expect("it is listed too") as f64;
     let free = gpus.iter().filter_map(|gpu| unowned(gpu)).sum::<f64>();
     assert!(
         free >= strangers && free < strangers + (1500 * MIB) as f64,
-        "{free} of no task, {strangers} of a stranger: {said:?}"
+        "{free} of no task, {strangers} of a stranger: {values:?}"
     );
     // Only one of them works.
     let share = |task: &str| of_task(&agent, "sm_utilization_ratio", task);

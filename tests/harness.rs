@@ -26,7 +26,7 @@ fn a_broken_exposition_is_refused() {
 fn promtool_accepts_a_good_exposition_and_refuses_a_bad_one() {
     let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };
     let good = promtool.check_metrics(b"# HELP m_total What.\n# TYPE m_total counter\nm_total 1\n");
-    assert!(good.ok, "{}", good.said);
+    assert!(good.ok, "{}", good.output);
     let bad = promtool.check_metrics(b"# TYPE m_total counter\nm_total 1\n");
     assert!(!bad.ok, "a missing HELP must be refused");
 }
@@ -36,7 +36,7 @@ fn python_reads_open_metrics_and_refuses_what_lacks_its_end() {
     let Some(good) = python_openmetrics(b"# HELP m What.\n# TYPE m counter\nm_total 1.0\n# EOF\n") else {
         skip_test!("no-python")
     };
-    assert!(good.ok && good.said.trim() == "1", "{}", good.said);
+    assert!(good.ok && good.output.trim() == "1", "{}", good.output);
     let bad = python_openmetrics(b"# TYPE m counter\nm_total 1.0\n").expect("it was there a moment ago");
     assert!(!bad.ok, "a body without # EOF must be refused");
 }

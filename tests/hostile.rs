@@ -269,17 +269,17 @@ fn hostile_server_answers_never_control_the_terminal() {
     for (server, answers) in servers {
         let address = serve(answers);
         for command in COMMANDS.iter().filter_map(|(_, ways)| *ways).flatten() {
-            let said = run(address, command, &job);
+            let output = run(address, command, &job);
             // Into a file, as here, both write the body of an answer unchanged.
             let is_raw = (command.starts_with("logs") && server == "lies")
                 || (command.starts_with("fs cat") && ["lies", "confuses"].contains(&server));
-            let shown = if is_raw { said.stderr.clone() } else { format!("{}{}", said.stdout, said.stderr) };
+            let shown = if is_raw { output.stderr.clone() } else { format!("{}{}", output.stdout, output.stderr) };
             assert_eq!(steers(&shown), None, "{server}: {command}: {shown:?}");
             if server == "lies" {
                 let is_shown = ["\\u{1b}", "\\u001b"].iter().any(|escape| shown.contains(escape));
                 // A job file of ours, and nothing that the server has of it.
                 let is_own = command.starts_with("report --patch");
-                assert!(is_raw || is_own || is_shown, "its text was not shown: {command}: {said:?}");
+                assert!(is_raw || is_own || is_shown, "its text was not shown: {command}: {output:?}");
             }
         }
     }
@@ -316,8 +316,8 @@ fn an_argument_with_escape_characters_steers_no_terminal() {
         &["status", "--address", "http://127.0.0.1:1", EVIL],
     ];
     for args in args {
-        let said = Cli::from(Command::new(allostat()).args(args).output().expect("the binary under test must start"));
-        let shown = format!("{}{}", said.stdout, said.stderr);
-        assert!(said.code != Some(0) && steers(&shown).is_none(), "{args:?}: {shown:?}");
+        let output = Cli::from(Command::new(allostat()).args(args).output().expect("the binary under test must start"));
+        let shown = format!("{}{}", output.stdout, output.stderr);
+        assert!(output.code != Some(0) && steers(&shown).is_none(), "{args:?}: {shown:?}");
     }
 }

@@ -60,7 +60,7 @@ fn job_files_written_for_nomad_run_or_are_refused_at_their_place() {
     let refused = all.iter().filter(|e| e.end.starts_with("refused")).count();
     assert!(all.len() >= 60 && refused * 2 <= all.len(), "{refused} of {} are refused", all.len());
     let agent = Agent::start();
-    let mut wanted = Vec::new();
+    let mut expected = Vec::new();
     for Expected { path, end, warns, needs_root } in &all {
         let file = path.to_str().unwrap();
         let name = path.file_name().unwrap().to_str().unwrap();
@@ -93,10 +93,10 @@ fn job_files_written_for_nomad_run_or_are_refused_at_their_place() {
             );
         }
         for id in submitted.stdout.lines() {
-            wanted.push((name, id.to_owned(), end.clone()));
+            expected.push((name, id.to_owned(), end.clone()));
         }
     }
-    for (name, id, end) in &wanted {
+    for (name, id, end) in &expected {
         let limit = Duration::from_secs(20) * patience();
         wait_for(&format!("{name} to be {end}"), limit, || {
             let alloc = agent.json(&format!("/v1/allocs/{id}"));
@@ -110,13 +110,13 @@ fn job_files_written_for_nomad_run_or_are_refused_at_their_place() {
         });
     }
     // Nothing changes any more, and all of it can be ended.
-    for (name, id, end) in &wanted {
+    for (name, id, end) in &expected {
         let end = if end.starts_with("waits") { "pending" } else { end.as_str() };
         assert_eq!(agent.json(&format!("/v1/allocs/{id}"))["status"], end, "{name}");
     }
     let stopped = agent.cli(&["stop", "--all"]);
     assert_eq!(stopped.code, Some(0), "{}", stopped.stderr);
-    for (name, id, end) in &wanted {
+    for (name, id, end) in &expected {
         let ended = if end == "running" || end.starts_with("waits") { "complete" } else { end.as_str() };
         assert_eq!(agent.json(&format!("/v1/allocs/{id}"))["status"], ended, "{name}");
     }

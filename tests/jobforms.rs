@@ -31,18 +31,18 @@ fn each_job_form_is_accepted_or_refused_as_its_head_requires() {
             .current_dir(&folder)
             .output()
             .expect("the binary must start");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
         let is_right = match expected.split_once(": ") {
             None => output.status.code() == Some(0) && expected.starts_with("accepted"),
             Some((how, message)) => {
                 let code = if how.starts_with("refused") { 65 } else { 0 };
                 let is_known = how.starts_with("refused") || how == "accepted, with a warning";
-                is_known && output.status.code() == Some(code) && said.contains(message)
+                is_known && output.status.code() == Some(code) && printed.contains(message)
             }
         };
         taken += usize::from(output.status.success());
         if !is_right {
-            wrong.push(format!("{}: expected {expected}\n{said}", path.display()));
+            wrong.push(format!("{}: expected {expected}\n{printed}", path.display()));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -25,7 +25,7 @@ const MIB: u64 = 1 << 20;
 struct Scene {
     ends: KernelEnds,
     sampling: Arc<Sampling>,
-    others: Cgroups,
+    observed: Cgroups,
 }
 
 impl Scene {
@@ -44,7 +44,7 @@ impl Scene {
         Some(Scene::with(ends.unwrap_or_else(|why| panic!("{}", why.reason())), layout))
     }
     fn with(ends: KernelEnds, layout: Layout) -> Scene {
-        Scene { ends, sampling: Sampling::new(Roots::default(), layout, FdBudget::of(0)), others: Cgroups::new() }
+        Scene { ends, sampling: Sampling::new(Roots::default(), layout, FdBudget::of(0)), observed: Cgroups::new() }
     }
     /// Where the kernel is another one than it says.
     fn described(description: &[u8]) -> Result<Scene, KernelPassError> {
@@ -58,9 +58,9 @@ impl Scene {
 
     /// Runs a shell in a cgroup of its own, and removes that when the shell has ended.
     fn live(&mut self, name: &str, script: &str) -> Vec<EndedCgroup> {
-        self.others.make(name);
+        self.observed.make(name);
         let mut child = start(&format!("read go; {script}"));
-        self.others.place(name, child.id());
+        self.observed.place(name, child.id());
         drop(child.stdin.take());
         child.wait().expect("it can be waited for");
         self.removed(name)
@@ -68,8 +68,8 @@ impl Scene {
 
     /// Removes it. Returns what each hierarchy reported of it.
     fn removed(&mut self, name: &str) -> Vec<EndedCgroup> {
-        self.others.remove(name);
-        let path = format!("{}/{name}", self.others.parent);
+        self.observed.remove(name);
+        let path = format!("{}/{name}", self.observed.parent);
         let mut ended_here = Vec::new();
         wait_for("the kernel's word", long(), || {
             ended_here.extend(self.ends.take().into_iter().filter(|ended| ended.path == path));
@@ -88,7 +88,7 @@ impl Scene {
 
     /// What the one above all has used, by the kernel's file.
     fn used_above(&self) -> u64 {
-        let read = |controller, name| self.others.read(controller, "", name);
+        let read = |controller, name| self.observed.read(controller, "", name);
         if let Some(ns) = read("cpuacct", "cpuacct.usage") {
             return ns.trim().parse().expect("a number");
         }
@@ -169,10 +169,10 @@ fn oom_victim_is_distinguished_from_a_killed_process() {
         skip_test!("not-root");
     }
     let Some(mut scene) = Scene::new() else { skip_test!("no-kernel-pass") };
-    scene.others.make("oom");
+    scene.observed.make("oom");
     let Some(home) = scene.sampling.layout.controller("memory") else { skip_test!("no-cgroup-controller") };
     let file = if home.version == CgroupVersion::V1 { "memory.limit_in_bytes" } else { "memory.max" };
-    let directory = home.mount.join(scene.others.parent.trim_start_matches('/')).join("oom");
+    let directory = home.mount.join(scene.observed.parent.trim_start_matches('/')).join("oom");
     fs::write(directory.join(file), (16 * MIB).to_string()).expect("root may set a limit");
     let ended = scene.live("oom", &format!("exec {} touch 64 1", workload().display()));
     assert_eq!(notes(&ended).last, Some(ProcessEnd { status: 9, oom_victim: true }));
@@ -188,12 +188,12 @@ fn path_that_is_too_long_is_absent_and_all_else_is_reported() {
     }
     let Some(mut scene) = Scene::new() else { skip_test!("no-kernel-pass") };
     let path = vec!["x".repeat(250); 5].join("/");
-    scene.others.make(&path);
+    scene.observed.make(&path);
     let mut child = start("read go");
-    scene.others.place(&path, child.id());
+    scene.observed.place(&path, child.id());
     drop(child.stdin.take());
     child.wait().expect("it can be waited for");
-    scene.others.remove(&path);
+    scene.observed.remove(&path);
     let ended = wait_for("the kernel's word", long(), || {
         let found = scene.ends.take().into_iter().find(|ended| ended.path.is_empty());
         found.filter(|ended| ended.inode > 1)
@@ -210,8 +210,8 @@ fn cgroups_in_which_nothing_ran_take_no_room_from_those_in_which_something_did()
         skip_test!("not-root");
     }
     let Some(mut scene) = Scene::new() else { skip_test!("no-kernel-pass") };
-    scene.others.make("flood");
-    for directory in scene.others.directories("flood") {
+    scene.observed.make("flood");
+    for directory in scene.observed.directories("flood") {
         for _ in 0..5_000 {
             fs::create_dir(directory.join("x")).expect("root may make it");
             fs::remove_dir(directory.join("x")).expect("root may remove it");
@@ -229,20 +229,20 @@ fn ends_in_a_users_cgroups_leave_room_for_those_of_root() {
         skip_test!("not-root");
     }
     let Some(mut scene) = Scene::new() else { skip_test!("no-kernel-pass") };
-    scene.others.make("user");
+    scene.observed.make("user");
     let mut lives = 0;
     while scene.ends.lost() == 0 {
         assert!(lives < 20_000, "the ring is never full");
         lives += 1;
-        scene.others.make("user/x");
-        for directory in scene.others.directories("user/x") {
+        scene.observed.make("user/x");
+        for directory in scene.observed.directories("user/x") {
             std::os::unix::fs::chown(&directory, Some(USER), Some(USER)).expect("root may give it");
         }
         let mut child = start("read go");
-        scene.others.place("user/x", child.id());
+        scene.observed.place("user/x", child.id());
         drop(child.stdin.take());
         child.wait().expect("it can be waited for");
-        scene.others.remove("user/x");
+        scene.observed.remove("user/x");
     }
     assert!(!scene.live("task", "exit 3").is_empty());
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::common::{Agent, patience, says, wait_for};
+use crate::common::{Agent, assert_contains, patience, wait_for};
 
 const LIMIT: Duration = Duration::from_secs(40);
 
@@ -36,7 +36,7 @@ fn a_job_of_each_second_is_launched_shown_and_stopped_and_its_children_run_on() 
     let agent = Agent::start();
     let head = "periodic {\n    crons = [\"* * * * * * *\"]\n  }";
     let submitted = submit(&agent, &job("backup/db", head, "echo \"$NOMAD_JOB_ID of $NOMAD_JOB_PARENT_ID\"", "")).ok();
-    says(&submitted, &["job backup/db: next launch ", " UTC ("]);
+    assert_contains(&submitted, &["job backup/db: next launch ", " UTC ("]);
     let all = wait_for("three children that are over", LIMIT * patience(), || {
         let all = children(&agent, "backup%2Fdb");
         (all.len() >= 3 && all.iter().filter(|child| child["status"] == "complete").count() >= 2).then_some(all)
@@ -46,8 +46,8 @@ fn a_job_of_each_second_is_launched_shown_and_stopped_and_its_children_run_on() 
     assert!(ids.windows(2).all(|two| second(two[0]) > second(two[1])), "the newest first: {ids:?}");
     let first = ids.last().unwrap();
     assert_eq!(agent.cli(&["logs", first]).ok(), format!("{first} of backup/db\n"));
-    says(&agent.cli(&["status", "backup/db"]).ok(), &["* * * * * * * (UTC)", "next launch", first]);
-    says(&agent.cli(&["status"]).ok(), &["LAUNCHING JOB", "backup/db"]);
+    assert_contains(&agent.cli(&["status", "backup/db"]).ok(), &["* * * * * * * (UTC)", "next launch", first]);
+    assert_contains(&agent.cli(&["status"]).ok(), &["LAUNCHING JOB", "backup/db"]);
     let metrics = agent.metrics();
     let of = [("workload", "backup/db")];
     assert!(metrics.u64("allostat_periodic_launches_total", &[of[0], ("outcome", "launched")]) >= 3);
@@ -57,7 +57,7 @@ fn a_job_of_each_second_is_launched_shown_and_stopped_and_its_children_run_on() 
     }
     assert!(metrics.u64("allostat_workload_exits_total", &[of[0], ("outcome", "success")]) >= 2);
     let stopped = agent.cli(&["stop", "backup/db"]).ok();
-    says(&stopped, &["job backup/db: stopped, no further launches"]);
+    assert_contains(&stopped, &["job backup/db: stopped, no further launches"]);
     assert_eq!(agent.get("/v1/jobs/backup%2Fdb").status, 404);
     let metrics = agent.metrics();
     assert_eq!(metrics.one("allostat_periodic_next_launch_timestamp_seconds", &of).map(|sample| sample.f64()), None);
@@ -107,14 +107,14 @@ fn a_dispatch_brings_payload_and_metadata_and_ends_with_the_result_of_its_child(
     let script = "echo \"$NOMAD_META_to:$NOMAD_META_why:${TO}\"; cat local/in/letter; exit 3";
     let task = "env {\n        TO = \"${NOMAD_META_to}\"\n      }\n      dispatch_payload {\n        file = \"in/letter\"\n      }";
     let submitted = submit(&agent, &job("mail", head, script, task)).ok();
-    says(&submitted, &["job mail: `allostat dispatch mail` launches it"]);
+    assert_contains(&submitted, &["job mail: `allostat dispatch mail` launches it"]);
     assert!(agent.alloc_ids().is_empty());
     let letter = agent.scratch().join("letter");
     std::fs::write(&letter, "dear you\n").unwrap();
     let letter = letter.to_str().unwrap();
     let sent = agent.cli(&["dispatch", "--meta", "to=you", "mail", letter]);
     assert_eq!(sent.code, Some(3), "{}", sent.stderr);
-    says(&sent.stdout, &["job mail/dispatch-", "launched, 1 alloc"]);
+    assert_contains(&sent.stdout, &["job mail/dispatch-", "launched, 1 alloc"]);
     let child = children(&agent, "mail")[0]["id"].as_str().unwrap().to_owned();
     assert_eq!(agent.cli(&["logs", &child]).ok(), "you::you\ndear you\n");
     for (args, why) in [
@@ -126,7 +126,7 @@ fn a_dispatch_brings_payload_and_metadata_and_ends_with_the_result_of_its_child(
     ] {
         let refused = agent.cli(&args);
         assert_ne!(refused.code, Some(0), "{args:?}");
-        says(&refused.stderr, &[why]);
+        assert_contains(&refused.stderr, &[why]);
     }
     let large = agent.scratch().join("large");
     std::fs::write(&large, vec![b'x'; (16 << 10) + 1]).unwrap();
@@ -162,11 +162,14 @@ fn forced_launch_waits_for_its_child_and_a_restarted_agent_retains_the_job() {
         "periodic {\n    cron = \"@yearly\"\n    time_zone = \"Europe/Berlin\"\n    prohibit_overlap = true\n  }";
     submit(&agent, &job("report", head, "echo done", "")).ok();
     let forced = agent.cli(&["periodic", "force", "report"]).ok();
-    says(&forced, &["job report/periodic-", "complete"]);
+    assert_contains(&forced, &["job report/periodic-", "complete"]);
     agent.kill();
     agent.start_again();
     let shown = agent.cli(&["status", "report"]).ok();
-    says(&shown, &["@yearly (Europe/Berlin)", "overlap", "next launch", "last launch", "0 running, 1 retained"]);
+    assert_contains(
+        &shown,
+        &["@yearly (Europe/Berlin)", "overlap", "next launch", "last launch", "0 running, 1 retained"],
+    );
     agent.cli(&["stop", "report"]).ok();
     agent.stop();
 }

@@ -8,10 +8,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{Agent, Cli, allostat, is_root, patience, says, tcp, wait_for};
+use crate::common::{Agent, Cli, allostat, assert_contains, is_root, patience, tcp, wait_for};
 
-fn wait<T>(what: &str, looks: impl FnMut() -> Option<T>) -> T {
-    wait_for(what, Duration::from_secs(60) * patience(), looks)
+fn wait<T>(what: &str, poll: impl FnMut() -> Option<T>) -> T {
+    wait_for(what, Duration::from_secs(60) * patience(), poll)
 }
 
 /// Runs a batch job of this script and waits for its end; `count` allocs of it.
@@ -81,8 +81,8 @@ fn since_leaves_out_what_was_written_before() {
         "echo early; echo early >&2; until [ -e $NOMAD_ALLOC_DIR/go ]; do sleep 0.05; done; echo late; echo late >&2; sleep 3600",
     );
     let log = |args: &[&str]| {
-        let said = agent.cli(&[&["logs"], args, &["slow"]].concat());
-        (said.code, said.stdout, said.stderr)
+        let output = agent.cli(&[&["logs"], args, &["slow"]].concat());
+        (output.code, output.stdout, output.stderr)
     };
     wait("its first lines", || (log(&[]).1 == "early\n").then_some(()));
     // Times are to the second.
@@ -99,7 +99,7 @@ fn since_leaves_out_what_was_written_before() {
     assert_eq!(log(&["--since", &since, "-n", "5"]), (Some(0), "late\n".into(), "late\n".into()));
     let wrong = agent.cli(&["logs", "--since", "yesterday", "slow"]);
     assert_eq!(wrong.code, Some(2));
-    says(&wrong.stderr, &["10m", "2026-01-31T12:00:00Z"]);
+    assert_contains(&wrong.stderr, &["10m", "2026-01-31T12:00:00Z"]);
     agent.cli(&["stop", "--yes", "slow"]).ok();
     agent.stop();
 }
@@ -119,13 +119,13 @@ fn all_allocs_of_a_job_are_shown_with_their_names_and_followed() {
         (0..3).flat_map(of).collect::<String>()
     };
     wait("what all three wrote", || {
-        let said = agent.cli(&["logs", "many"]);
-        (said.stdout == expected(&["out", "open"]) && said.stderr == expected(&["err"])).then_some(())
+        let cli_output = agent.cli(&["logs", "many"]);
+        (cli_output.stdout == expected(&["out", "open"]) && cli_output.stderr == expected(&["err"])).then_some(())
     });
     assert_eq!(agent.cli(&["logs", "--stderr", "many", "t"]).code, Some(0));
     let none = agent.cli(&["logs", "many", "other"]);
     assert_eq!(none.code, Some(66));
-    says(&none.stderr, &["no alloc of \"many\" has a task \"other\""]);
+    assert_contains(&none.stderr, &["no alloc of \"many\" has a task \"other\""]);
 
     let mut command = Command::new(allostat());
     command.args(["logs", "-f", "many"]).env("ALLOSTAT_ADDR", format!("unix:{}", agent.socket().display()));
@@ -167,7 +167,7 @@ fn events_are_narrowed_by_number_time_and_job_and_have_times_that_machines_read(
     command.args(["events", "-n", "1"]).env("TZ", "Asia/Kolkata");
     command.env("ALLOSTAT_ADDR", format!("unix:{}", agent.socket().display()));
     let local = Cli::from(command.output().expect("our own binary")).ok();
-    says(&local, &["+05:30"]);
+    assert_contains(&local, &["+05:30"]);
 
     let shown: serde_json::Value =
         serde_json::from_str(&agent.cli(&["events", "--json", "-n", "1"]).ok()).expect("JSON");
@@ -215,7 +215,7 @@ fn files_of_an_alloc_are_followed_and_archived_without_secrets() {
     let list = Command::new("tar").arg("-tf").arg(&archive).output().expect("this host has tar");
     assert!(list.status.success(), "{}", String::from_utf8_lossy(&list.stderr));
     let list = String::from_utf8(list.stdout).expect("text");
-    says(&list, &["t/local/file", "alloc/ready", "alloc/logs/t.stdout.0"]);
+    assert_contains(&list, &["t/local/file", "alloc/ready", "alloc/logs/t.stdout.0"]);
     assert!(!list.contains("secrets"), "{list}");
     let bytes = std::fs::read(&archive).expect("just written");
     assert!(!bytes.windows(6).any(|bytes| bytes == b"SECRET"));

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::certificates::Authority;
-use crate::common::{Agent, AgentOptions, how_many, patience, says, test_dir, wait_for, write_secret};
+use crate::common::{Agent, AgentOptions, assert_contains, how_many, patience, test_dir, wait_for, write_secret};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const TOKEN: &str = "5c1d7e55aa4b0c9d3e8f7a61b2c3d4e5";
@@ -290,8 +290,11 @@ fn data_moves_whole_over_a_link_that_breaks_and_sigkills_of_the_receiver() {
     let sparse = to.join("alloc/data/db/sparse").metadata().expect("a file");
     assert!(sparse.blocks() * 512 < 16 << 20, "{} blocks", sparse.blocks());
     assert!(!to.join(".migrating").exists());
-    let said = messages(&new, &id);
-    says(said.last().expect("events"), &["took over the data of alloc old/", ": 2 directories, ", " MiB in "]);
+    let text = messages(&new, &id);
+    assert_contains(
+        text.last().expect("events"),
+        &["took over the data of alloc old/", ": 2 directories, ", " MiB in "],
+    );
     assert_eq!((migrations(&new, "moved"), migrations(&new, "failed")), (1, 0));
     // Once: what the alloc has now is its own.
     std::fs::write(to.join("t/local/run.sh"), "newer").expect("our own file");
@@ -323,8 +326,8 @@ fn peer_that_refuses_fails_the_alloc_or_starts_it_empty_as_requested() {
         let printed = migrate(&new, &source, &job("migrate = true"), more).ok();
         let id = printed.trim().to_owned();
         wait_for("its fate", LIMIT * patience(), || (shown(&new, &id)["status"] == status).then_some(()));
-        let said = messages(&new, &id);
-        says(said.last().expect("events"), &["migration failed: alloc old/", "status 403", what]);
+        let text = messages(&new, &id);
+        assert_contains(text.last().expect("events"), &["migration failed: alloc old/", "status 403", what]);
         let to = new.data_dir().join("alloc").join(&id);
         assert!(!to.join("alloc/data/db").exists() && !to.join(".migrating").exists());
     }
@@ -343,7 +346,7 @@ fn peer_that_refuses_fails_the_alloc_or_starts_it_empty_as_requested() {
     ] {
         let refused = migrate(&new, from, &job, &[]);
         assert_ne!(refused.code, Some(0), "{words}");
-        says(&refused.stderr, &[words]);
+        assert_contains(&refused.stderr, &[words]);
     }
     new.stop();
     // With a certificate that may act.

@@ -21,7 +21,7 @@ use allostat::model::metric::Samples;
 use allostat::model::totals::Totals;
 use allostat::telemetry::Metrics;
 use fuzzed::{Fuzz, each_of, variable};
-use synthetic::Said;
+use synthetic::TaskReadings;
 
 const FAMILIES: [&str; 3] = ["allostat_alloc_info", "allostat_task_info", "allostat_task_memory_usage_bytes"];
 /// Of one body.
@@ -80,18 +80,18 @@ fn any_name_comes_back_out_of_every_format_and_no_line_is_malformed() {
     let metrics = Metrics::new();
     let filter = Filter::new(FAMILIES, []).expect("names of families");
     each_of("bodies of a hundred names", bodies, |fuzz| {
-        let mut said = Said::default();
+        let mut readings = TaskReadings::default();
         let (mut allocs, mut expected) = (Vec::new(), Pairs::new());
         for n in 0..NAMES / 2 {
             // IDs differ as they were given: by a number and what is no digit.
             let (id, task) = (format!("{n} {}", name(fuzz)), name(fuzz));
-            said.task(&id, 0, synthetic::usage(1_000));
+            readings.task(&id, 0, synthetic::usage(1_000));
             allocs.push(Arc::new(synthetic::observed(&id, &[&task])));
             expected.insert((id, task));
         }
         let mut assembler = synthetic::assembler(synthetic::info("v2", Vec::new()));
         let board = synthetic::board(allocs, Totals::default());
-        let snapshot = synthetic::tick(&mut assembler, &board, &said, Samples::default());
+        let snapshot = synthetic::tick(&mut assembler, &board, &readings, Samples::default());
         let walk = Walk::new(&snapshot, &metrics, &filter);
         let write = |format| prometheus::encode(&walk, format);
         let [text, open] =

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::common::{Agent, AgentOptions, is_root, part, part_file, patience, wait_for};
 
-fn wait<T>(what: &str, looks: impl FnMut() -> Option<T>) -> T {
-    wait_for(what, Duration::from_secs(30) * patience(), looks)
+fn wait<T>(what: &str, poll: impl FnMut() -> Option<T>) -> T {
+    wait_for(what, Duration::from_secs(30) * patience(), poll)
 }
 
 /// A job that prints its environment and waits.
@@ -22,11 +22,11 @@ fn job(name: &str, ports: &str) -> String {
 
 /// What it printed, once it has printed all of it.
 fn environment(agent: &Agent, alloc: &str) -> Vec<(String, String)> {
-    let said = wait("its environment", || {
+    let text = wait("its environment", || {
         let logs = agent.cli(&["logs", alloc, "t"]).stdout;
         logs.lines().any(|line| line == "done").then_some(logs)
     });
-    said.lines().filter_map(|line| line.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
+    text.lines().filter_map(|line| line.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
 }
 
 fn value<'a>(environment: &'a [(String, String)], name: &str) -> &'a str {
@@ -57,7 +57,7 @@ fn until_running(agent: &Agent, alloc: &str) {
 fn ports(agent: &Agent, alloc: &str) -> serde_json::Value {
     agent.json(&format!("/v1/allocs/{alloc}"))["ports"].clone()
 }
-fn until_said(agent: &Agent, alloc: &str, what: &str) {
+fn wait_for_message(agent: &Agent, alloc: &str, what: &str) {
     wait(what, || {
         let alloc = agent.json(&format!("/v1/allocs/{alloc}"));
         let mut events = alloc["tasks"]["t"]["events"].as_array().into_iter().flatten();
@@ -130,7 +130,7 @@ fn a_static_port_that_is_held_is_named_with_its_owner_before_anything_starts() {
     assert!(plan.stderr.contains(&named) && plan.stderr.contains("second.hcl:5:11: warning"), "{}", plan.stderr);
     assert!(plan.stdout.contains(&format!("ports of each alloc of g: http {port}")), "{}", plan.stdout);
     let second = submit(&agent, "second", &stanza, Some(1));
-    until_said(&agent, &second, &format!("not placed: port {port} (http) is held by alloc {}", &first[..8]));
+    wait_for_message(&agent, &second, &format!("not placed: port {port} (http) is held by alloc {}", &first[..8]));
     assert_eq!(state(&agent, &second), "pending");
     assert_eq!(agent.json(&format!("/v1/allocs/{second}"))["not_placed"][0]["reason"], "port");
     agent.cli(&["stop", &first]).ok();
@@ -149,9 +149,9 @@ fn a_port_that_another_program_has_is_named_or_skipped() {
     until_running(&agent, &other);
     assert_eq!(ports(&agent, &other)[0]["value"].as_u64(), Some(u64::from(port) + 1));
     let fixed = submit(&agent, "fixed", &format!("port \"http\" {{\n static = {port}\n }}"), Some(1));
-    until_said(&agent, &fixed, &format!("port {port} (http) is in use by "));
+    wait_for_message(&agent, &fixed, &format!("port {port} (http) is in use by "));
     // At the next look-up, if this host was too busy at the first.
-    until_said(&agent, &fixed, &format!("(PID {})", std::process::id()));
+    wait_for_message(&agent, &fixed, &format!("(PID {})", std::process::id()));
     drop(listener);
     until_running(&agent, &fixed);
     agent.stop();
@@ -167,8 +167,8 @@ fn unknown_host_network_is_refused_at_its_place() {
     std::fs::write(&file, job("wrong", "port \"http\" {\n host_network = \"wan\"\n }")).expect("a file of ours");
     let refused = agent.cli(&["run", "--detach", file.to_str().expect("UTF-8")]);
     assert_ne!(refused.code, Some(0));
-    let said = "there is no host network \"wan\"; this agent has default, lo";
-    assert!(refused.stderr.contains(said) && refused.stderr.contains("wrong.hcl:5:17: error"), "{}", refused.stderr);
+    let text = "there is no host network \"wan\"; this agent has default, lo";
+    assert!(refused.stderr.contains(text) && refused.stderr.contains("wrong.hcl:5:17: error"), "{}", refused.stderr);
     agent.stop();
 }
 
@@ -190,18 +190,18 @@ fn a_thousand_dynamic_ports_of_one_alloc_are_a_thousand_ports() {
 /// Plugins that note what they are asked, and answer with an address.
 fn plugins(dir: &std::path::Path) -> std::path::PathBuf {
     use std::os::unix::fs::PermissionsExt;
-    let noted = dir.join("asked");
+    let record_path = dir.join("asked");
     let answer = r#"{"cniVersion": "0.4.0", "interfaces": [{"name": "eth0", "sandbox": "/x"}], "ips": [{"address": "172.26.80.7/20", "interface": 0}]}"#;
     for kind in ["loopback", "bridge", "firewall", "portmap"] {
         let text = format!(
             "#!/bin/sh\ncat > /dev/null\necho {kind} $CNI_COMMAND $CNI_CONTAINERID >> {}\ntest $CNI_COMMAND = DEL || echo '{answer}'\n",
-            noted.display()
+            record_path.display()
         );
         let path = dir.join(kind);
         std::fs::write(&path, text).expect("a file of ours");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
     }
-    noted
+    record_path
 }
 
 fn network_config(plugins: &std::path::Path, configurations: &std::path::Path) -> String {
@@ -250,7 +250,7 @@ fn connected_agent(configurations: &std::path::Path) -> Option<Agent> {
 /// What a server sends at this address, as a process in the namespace of the agent sees it.
 fn answer_at(agent: u32, to: std::net::SocketAddr) -> std::io::Result<String> {
     use std::io::Read;
-    let asking = std::thread::spawn(move || {
+    let request = std::thread::spawn(move || {
         let namespace = std::fs::File::open(format!("/proc/{agent}/ns/net"))?;
         // Of this thread alone.
         rustix::thread::move_into_link_name_space(
@@ -263,7 +263,7 @@ fn answer_at(agent: u32, to: std::net::SocketAddr) -> std::io::Result<String> {
         stream.read_to_string(&mut text)?;
         Ok(text)
     });
-    asking.join().expect("it does not panic")
+    request.join().expect("it does not panic")
 }
 
 #[test]
@@ -362,12 +362,12 @@ fn named_cni_configuration_gets_its_fields_the_ports_and_the_job_arguments() {
         skip_test!("not-root");
     }
     let dir = crate::common::test_dir();
-    let (asked, plugin, configurations) =
+    let (requested, plugin, configurations) =
         (dir.path().join("asked"), dir.path().join("painter"), dir.path().join("net.d"));
     let answer = r#"{"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "/x"}], "ips": [{"address": "192.0.2.7/24", "interface": 0}]}"#;
     let text = format!(
         "#!/bin/sh\necho \"$CNI_COMMAND $CNI_IFNAME $CNI_ARGS $(cat)\" >> {}\ntest $CNI_COMMAND = DEL || echo '{answer}'\n",
-        asked.display()
+        requested.display()
     );
     std::fs::write(&plugin, text).expect("our own directory");
     std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
@@ -390,7 +390,7 @@ fn named_cni_configuration_gets_its_fields_the_ports_and_the_job_arguments() {
     agent.cli(&["stop", &id]).ok();
     let namespace = std::path::PathBuf::from("/run/netns").join(&id);
     wait("its namespace is gone", || (!namespace.exists()).then_some(()));
-    let text = std::fs::read_to_string(&asked).expect("it was asked");
+    let text = std::fs::read_to_string(&requested).expect("it was asked");
     let calls: Vec<(&str, serde_json::Value)> = text
         .lines()
         .map(|line| line.split_at(line.find('{').expect("its input")))
@@ -424,7 +424,7 @@ fn bridge_is_connected_once_and_disconnected_at_the_end_over_agent_kills() {
         skip_test!("not-root");
     }
     let dir = crate::common::test_dir();
-    let noted = plugins(dir.path());
+    let record_path = plugins(dir.path());
     let config = format!(
         "drivers {{\n enabled = [\"mock\", \"raw_exec\"]\n}}\nnetwork {{\n cni_path = [{:?}]\n}}\n",
         dir.path().display().to_string()
@@ -454,8 +454,8 @@ fn bridge_is_connected_once_and_disconnected_at_the_end_over_agent_kills() {
     assert!(namespace.exists());
     agent.cli(&["stop", &id]).ok();
     wait("its namespace is gone", || (!namespace.exists()).then_some(()));
-    let asked = std::fs::read_to_string(&noted).expect("plugins were asked");
-    let asked: Vec<&str> = asked.lines().map(|line| line.trim_end_matches(&format!(" {id}"))).collect();
+    let requested = std::fs::read_to_string(&record_path).expect("plugins were asked");
+    let requests: Vec<&str> = requested.lines().map(|line| line.trim_end_matches(&format!(" {id}"))).collect();
     let expected = [
         "loopback ADD",
         "bridge ADD",
@@ -466,7 +466,7 @@ fn bridge_is_connected_once_and_disconnected_at_the_end_over_agent_kills() {
         "bridge DEL",
         "loopback DEL",
     ];
-    assert_eq!(asked, expected);
+    assert_eq!(requests, expected);
     agent.stop();
 }
 
@@ -487,13 +487,13 @@ fn tasks_of_a_group_with_a_namespace_of_its_own_are_in_it() {
         let file = agent.scratch().join("job.hcl");
         std::fs::write(&file, text).expect("our own directory");
         agent.cli(&["run", file.to_str().expect("UTF-8")]).ok();
-        let said = wait("its devices", || {
+        let message = wait("its devices", || {
             let logs = agent.cli(&["logs", &name]).stdout;
             logs.lines().any(|line| line == "done").then_some(logs)
         });
         let devices: Vec<&str> =
-            said.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim()).collect();
-        assert_eq!(devices, ["lo"], "{driver}: {said}");
+            message.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim()).collect();
+        assert_eq!(devices, ["lo"], "{driver}: {message}");
         agent.cli(&["stop", &name]).ok();
     }
     agent.stop();
@@ -517,13 +517,13 @@ fn an_exec_task_sees_the_hosts_file_and_the_resolver_of_its_group() {
         let file = agent.scratch().join("job.hcl");
         std::fs::write(&file, text).expect("our own directory");
         agent.cli(&["run", file.to_str().expect("UTF-8")]).ok();
-        let said = wait("its files", || {
+        let message = wait("its files", || {
             let logs = agent.cli(&["logs", mode]).stdout;
             logs.lines().any(|line| line == "done").then_some(logs)
         });
-        let has = |line: &str| said.lines().any(|found| found == line);
-        assert!(has("nameserver 192.0.2.53") && has("options ndots:2"), "{mode}: {said}");
-        assert_eq!(has("127.0.1.1 porch"), hosts.is_some(), "{mode}: {said}");
+        let has = |line: &str| message.lines().any(|found| found == line);
+        assert!(has("nameserver 192.0.2.53") && has("options ndots:2"), "{mode}: {message}");
+        assert_eq!(has("127.0.1.1 porch"), hosts.is_some(), "{mode}: {message}");
         agent.cli(&["stop", mode]).ok();
     }
     agent.stop();

@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::common::{
-    Agent, AgentOptions, Cgroups, Cli, allostat, alone, default_address_shared, free_address, is_root, mounted_v1,
-    mounted_v2, patience, says, test_dir, unix, wait_for,
+    Agent, AgentOptions, Cgroups, Cli, allostat, alone, assert_contains, default_address_shared, free_address, is_root,
+    mounted_v1, mounted_v2, patience, test_dir, unix, wait_for,
 };
 
 #[track_caller]
@@ -58,9 +58,9 @@ fn agent_without_cgroups_warns_which_limits_are_not_enforced_and_why() {
             [("8:26", "cpu_hard_limit"), ("9:26", "pids_limit"), ("12:18", "cpu"), ("13:18", "memory")]
         {
             let line = format!("job.hcl:{place}: warning: `{field}` will not be enforced: this agent has no cgroups: ");
-            says(&checked.stderr, &[&line]);
+            assert_contains(&checked.stderr, &[&line]);
         }
-        says(&checked.stderr, &["memory = 64", "denied"]);
+        assert_contains(&checked.stderr, &["memory = 64", "denied"]);
         assert!(!checked.stderr.contains("`command`"), "it limits nothing: {}", checked.stderr);
     }
     let plan = agent.request("POST", "/v1/jobs?plan=1&file=x.hcl", LIMITED).json();
@@ -94,8 +94,8 @@ fn ordinary_users_agent_runs_a_task_as_that_user_and_blames_no_kernel() {
     assert_eq!(other.code, Some(1), "{}{}", other.stdout, other.stderr);
     let node = agent.json("/v1/node");
     let of_root = Agent::start();
-    let looked = of_root.json("/v1/node");
-    let of_root_seen = looked["capabilities"].as_array().expect("a list");
+    let checked = of_root.json("/v1/node");
+    let of_root_seen = checked["capabilities"].as_array().expect("a list");
     for capability in node["capabilities"].as_array().into_iter().flatten() {
         let reason = capability["reason"].as_str().unwrap_or_default();
         let is_so = !reason.contains("a newer kernel") || of_root_seen.contains(capability);
@@ -170,7 +170,7 @@ fn enforced_limits_cause_no_warning() {
     let agent = Agent::start();
     let plan = with_job(&agent, &["plan"], LIMITED);
     assert_eq!((plan.code, plan.stderr.as_str()), (Some(0), ""));
-    says(&agent.cli(&["node"]).ok(), &["each task in a cgroup of its own"]);
+    assert_contains(&agent.cli(&["node"]).ok(), &["each task in a cgroup of its own"]);
     agent.stop();
 }
 
@@ -201,24 +201,24 @@ fn reason_of_a_failed_start_is_shown_on_the_socket_and_not_over_tcp() {
         let open = agent.get(&place);
         assert_eq!(open.status, 200, "{place}");
         assert!(!open.text().contains("SECRET") && !open.text().contains("/bin"), "{place}: {}", open.text());
-        says(open.text(), &["the reason is on the Unix socket only"]);
+        assert_contains(open.text(), &["the reason is on the Unix socket only"]);
         let full = agent.request("GET", &place, "").text().to_owned();
-        says(&full, secrets);
+        assert_contains(&full, secrets);
     }
     let of_program = |id: &&String| agent.json(&format!("/v1/allocs/{id}"))["group"] == "no-program";
     let id = ids.iter().find(of_program).expect("it has an alloc");
     let tcp = format!("http://{}", agent.address);
     let status = agent.cli(&["status", "--address", &tcp, id]).ok();
-    says(&status, &["not started", "Unix socket"]);
+    assert_contains(&status, &["not started", "Unix socket"]);
     assert!(!status.contains("SECRET"), "{status}");
-    says(&agent.cli(&["status", id]).ok(), &["SECRET-COMMAND"]);
+    assert_contains(&agent.cli(&["status", id]).ok(), &["SECRET-COMMAND"]);
     agent.stop();
 }
 
 #[track_caller]
 fn refused(cli: &Cli, code: i32, words: &[&str]) {
     assert_eq!(cli.code, Some(code), "stdout: {}\nstderr: {}", cli.stdout, cli.stderr);
-    says(&cli.stderr, words);
+    assert_contains(&cli.stderr, words);
 }
 
 /// A file that is not UTF-8, empty, of an unknown driver, with an unclosed text or one wrong element of a list: its
@@ -231,8 +231,8 @@ fn a_file_that_is_not_text_is_refused_with_the_place_of_its_first_wrong_byte() {
     let file = dir.path().join("x.hcl");
     std::fs::write(&file, b"job \"x\" {\n  # caf\xe9\n}\n").expect("a file can be written");
     for args in [&["check"][..], &["plan"], &["run"], &["agent", "--config"]] {
-        let said = alone(dir.path(), &[args, &[path(&file)]].concat());
-        refused(&said, 65, &["x.hcl:2:8: error: the file is not UTF-8: byte 17 is 0xe9", "# caf"]);
+        let output = alone(dir.path(), &[args, &[path(&file)]].concat());
+        refused(&output, 65, &["x.hcl:2:8: error: the file is not UTF-8: byte 17 is 0xe9", "# caf"]);
     }
     let agent = Agent::start();
     let answer = unix(&agent.socket(), "POST", "/v1/jobs?file=x.hcl", &[], b"\n\xff").expect("an answer");
@@ -251,7 +251,7 @@ fn empty_file_is_no_configuration_and_its_missing_parts_are_named() {
         refused(&alone(dir.path(), &["check", path(&file)]), 65, &["the file is empty", "job \"name\"", "--defaults"]);
     }
     std::fs::write(&file, "# nothing yet\n").expect("a file can be written");
-    says(&alone(dir.path(), &["check", path(&file)]).ok(), &["ok", "sets nothing"]);
+    assert_contains(&alone(dir.path(), &["check", path(&file)]).ok(), &["ok", "sets nothing"]);
 }
 
 #[test]
@@ -260,8 +260,8 @@ fn check_refuses_unknown_drivers_with_a_suggestion() {
     let file = dir.path().join("job.hcl");
     std::fs::write(&file, LIMITED.replace("raw_exec", "raw_exce")).expect("a file can be written");
     for command in ["check", "plan", "run"] {
-        let said = alone(dir.path(), &[command, path(&file)]);
-        refused(&said, 65, &["job.hcl:5:16: error: there is no driver \"raw_exce\"", "did you mean `raw_exec`?"]);
+        let output = alone(dir.path(), &[command, path(&file)]);
+        refused(&output, 65, &["job.hcl:5:16: error: there is no driver \"raw_exce\"", "did you mean `raw_exec`?"]);
     }
 }
 
@@ -270,9 +270,9 @@ fn wrong_list_element_is_underlined_alone() {
     let dir = test_dir();
     let file = dir.path().join("agent.hcl");
     std::fs::write(&file, "drivers {\n  enabled = [\"raw_exec\", \"dokcer\"]\n}\n").expect("a file can be written");
-    let said = alone(dir.path(), &["check", path(&file)]);
-    refused(&said, 65, &["agent.hcl:2:26", "^^^^^^^^"]);
-    assert!(!said.stderr.contains("^^^^^^^^^"), "only the one: {}", said.stderr);
+    let output = alone(dir.path(), &["check", path(&file)]);
+    refused(&output, 65, &["agent.hcl:2:26", "^^^^^^^^"]);
+    assert!(!output.stderr.contains("^^^^^^^^^"), "only the one: {}", output.stderr);
     let agent = Agent::start();
     let job = LIMITED.replace("pids_limit     = 10", "args = [\"a\", [5]]");
     refused(&with_job(&agent, &["plan"], &job), 65, &["job.hcl:9:22: error: args[1]: must be a string, not [5]"]);
@@ -284,8 +284,8 @@ fn a_data_directory_that_is_a_file_is_called_one() {
     let dir = test_dir();
     let file = dir.path().join("data");
     std::fs::write(&file, "").expect("a file can be written");
-    let said = alone(dir.path(), &["agent", "--listen", "none", "--data-dir", path(&file)]);
-    refused(&said, 73, &[&format!("the data directory {} is a file", file.display()), "--data-dir"]);
+    let output = alone(dir.path(), &["agent", "--listen", "none", "--data-dir", path(&file)]);
+    refused(&output, 73, &[&format!("the data directory {} is a file", file.display()), "--data-dir"]);
 }
 
 /// Stopping what has ended says so; a data directory that is a file is called one; a command waits for a restoring
@@ -309,17 +309,17 @@ fn stop_of_an_ended_alloc_reports_so_and_an_empty_id_is_refused() {
 #[test]
 fn unknown_metric_is_refused_with_the_nearest_and_an_absent_one_is_not() {
     let agent = Agent::start();
-    let asked = |name: &str| agent.get(&format!("/metrics?name[]={name}"));
-    let answer = asked("allostat_task_memory_usage_byte");
+    let requested = |name: &str| agent.get(&format!("/metrics?name[]={name}"));
+    let answer = requested("allostat_task_memory_usage_byte");
     assert_eq!(answer.status, 400, "{}", answer.text());
     let error = answer.json();
     assert_eq!((&error["code"], &error["field"]), (&"bad_request".into(), &"name[]".into()), "{error}");
-    says(answer.text(), &["did you mean allostat_task_memory_usage_bytes?"]);
-    assert_eq!(asked("nosuch").status, 400);
-    let none = asked("allostat_task_memory_usage_bytes");
+    assert_contains(answer.text(), &["did you mean allostat_task_memory_usage_bytes?"]);
+    assert_eq!(requested("nosuch").status, 400);
+    let none = requested("allostat_task_memory_usage_bytes");
     assert_eq!(none.status, 200, "nothing runs, so it has no samples: {}", none.text());
     for name in ["allostat_task_cpu_usage_seconds", "allostat_build_info", "allostat_build"] {
-        assert_eq!(asked(name).status, 200, "{name}");
+        assert_eq!(requested(name).status, 200, "{name}");
     }
     agent.stop();
 }
@@ -373,7 +373,7 @@ fn a_command_waits_for_an_agent_that_is_still_restoring() {
     });
     let status = alone(dir.path(), &["status", "--address", &format!("unix:{}", socket.display())]);
     assert_eq!(status.code, Some(0), "{}", status.stderr);
-    says(&status.stderr, &["no allocs"]);
+    assert_contains(&status.stderr, &["no allocs"]);
 }
 
 #[test]
@@ -503,7 +503,7 @@ fn the_first_command_of_the_readme_shows_the_demo_and_ctrl_c_ends_it() {
     let mut stdout = BufReader::new(demo.stdout.take().expect("it is piped"));
     // Every second a table: to the end of the file, if there is none.
     while !(shown.contains("leak") && shown.contains("running")) && stdout.read_line(&mut shown).is_ok_and(|n| n > 0) {}
-    says(&shown, &["leak", "running"]);
+    assert_contains(&shown, &["leak", "running"]);
     rustix::process::kill_process(rustix::process::Pid::from_child(&demo), rustix::process::Signal::INT).expect("ours");
     stdout.read_to_string(&mut shown).expect("text");
     assert!(demo.wait().expect("our own child").success(), "{shown}");
@@ -526,9 +526,9 @@ fn the_commands_of_the_readme_work_as_they_are_written() {
     let address = free_address().to_string();
     // Only where it listens and what it writes is ours.
     let data = dir.path().join("data");
-    let ours = |line: &str| line.replace("/var/lib/allostat", path(&data)).replace("127.0.0.1:9740", &address);
+    let own = |line: &str| line.replace("/var/lib/allostat", path(&data)).replace("127.0.0.1:9740", &address);
     let command = |line: &str| {
-        let mut command = as_written(&ours(line), &dir.path().join("bin"));
+        let mut command = as_written(&own(line), &dir.path().join("bin"));
         command.env("ALLOSTAT_LISTEN", &address).env("ALLOSTAT_CGROUP_PARENT", &cgroups.parent);
         command
     };
@@ -555,15 +555,15 @@ fn the_commands_of_the_readme_work_as_they_are_written() {
             continue;
         }
         let socket = format!("unix:{}/allostat.sock", data.display());
-        let said: Cli = command(line).env("ALLOSTAT_ADDR", socket).output().expect("a shell is there").into();
-        assert_eq!(said.code, Some(0), "{line}\nstdout: {}\nstderr: {}", said.stdout, said.stderr);
+        let output: Cli = command(line).env("ALLOSTAT_ADDR", socket).output().expect("a shell is there").into();
+        assert_eq!(output.code, Some(0), "{line}\nstdout: {}\nstderr: {}", output.stdout, output.stderr);
         let expected = match line.split_whitespace().nth(1) {
             Some("run") => "complete",
             Some("status") => "1 complete",
             _ => "allostat_task_memory_peak_bytes{",
         };
         if is_root() || !line.starts_with("curl") {
-            says(&said.stdout, &[expected]);
+            assert_contains(&output.stdout, &[expected]);
         }
     }
     assert_eq!(ran, 4, "the README shows four commands");

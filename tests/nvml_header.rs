@@ -43,8 +43,8 @@ fn structures_and_functions_of_the_fake_nvml_are_those_of_the_header() {
     let Some(header) = header() else { skip_test!("no-nvml-header") };
     let include = header.parent().expect("it lies in a directory");
     let text = assertions();
-    let said = compile(include, &text);
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    let output = compile(include, &text);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     // The compiler does look: one byte more, one name less.
     for wrong in [
         text.replace("sizeof(nvmlPciInfo_t) == ", "sizeof(nvmlPciInfo_t) == 1 + "),

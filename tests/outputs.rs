@@ -48,7 +48,7 @@ fn batch(id: &str, script: &str) -> String {
     )
 }
 
-fn ask(agent: &Agent, args: &[&str]) -> Command {
+fn cli_command(agent: &Agent, args: &[&str]) -> Command {
     let mut command = Command::new(allostat());
     command.args(args).env("ALLOSTAT_ADDR", format!("unix:{}", agent.socket().display()));
     command
@@ -62,24 +62,24 @@ fn closed_output_pipe_changes_no_exit_code() {
     let file = path.to_str().expect("UTF-8");
 
     // As `run FILE | head -1` does it.
-    let mut run = ask(&agent, &["run", file]).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut run = cli_command(&agent, &["run", file]).stdout(Stdio::piped()).spawn().expect("it starts");
     let mut line = String::new();
     BufReader::new(run.stdout.take().expect("piped")).read_line(&mut line).expect("it says something");
     assert!(line.starts_with("job fails"), "{line}");
     assert_eq!(code_of(run.wait().expect("our own child")), 3, "the job failed after its reader had gone");
     for sink in Sink::ALL {
         std::fs::write(&path, batch("fails", &format!("sleep 0.2; exit 3 # {sink:?}"))).expect("a file can be written");
-        assert_eq!(ends(&mut ask(&agent, &["run", file]), sink, Sink::Taken).0, 3, "{sink:?}");
+        assert_eq!(ends(&mut cli_command(&agent, &["run", file]), sink, Sink::Taken).0, 3, "{sink:?}");
     }
     // What waits does so until the end, and says what came of it.
     agent.run(&batch("long", "exec sleep 600"));
-    assert_eq!(ends(&mut ask(&agent, &["stop", "--all"]), Sink::Unread, Sink::Unread).0, 0);
-    assert_eq!(ends(&mut ask(&agent, &["status", "ffff"]), Sink::Unread, Sink::Unread).0, 66);
+    assert_eq!(ends(&mut cli_command(&agent, &["stop", "--all"]), Sink::Unread, Sink::Unread).0, 0);
+    assert_eq!(ends(&mut cli_command(&agent, &["status", "ffff"]), Sink::Unread, Sink::Unread).0, 66);
     std::fs::write(&path, "job").expect("a file can be written");
-    assert_eq!(ends(&mut ask(&agent, &["check", "/dev/null", file]), Sink::Unread, Sink::Unread).0, 65);
+    assert_eq!(ends(&mut cli_command(&agent, &["check", "/dev/null", file]), Sink::Unread, Sink::Unread).0, 65);
     // Who follows only reads: without a reader it is done.
-    assert_eq!(ends(&mut ask(&agent, &["events", "-f"]), Sink::Unread, Sink::Taken).0, 0);
-    assert_eq!(ends(&mut ask(&agent, &["events", "-f"]), Sink::Full, Sink::Taken).0, 1);
+    assert_eq!(ends(&mut cli_command(&agent, &["events", "-f"]), Sink::Unread, Sink::Taken).0, 0);
+    assert_eq!(ends(&mut cli_command(&agent, &["events", "-f"]), Sink::Full, Sink::Taken).0, 1);
     agent.stop();
 }
 
@@ -116,13 +116,13 @@ fn no_command_panics_on_any_kind_of_output() {
     ];
     for args in reads {
         for (out, err) in Sink::ALL.into_iter().flat_map(|out| Sink::ALL.map(|err| (out, err))) {
-            let (code, said) = ends(&mut ask(&agent, args), out, err);
+            let (code, output) = ends(&mut cli_command(&agent, args), out, err);
             let full = out == Sink::Full;
-            assert_eq!(code, i32::from(full), "{args:?} > {out:?} 2> {err:?}: {said}");
+            assert_eq!(code, i32::from(full), "{args:?} > {out:?} 2> {err:?}: {output}");
             if full && err == Sink::Taken {
                 // A note about supervisors of other tests on this host may come before it.
-                let last = said.lines().last().unwrap_or_default();
-                assert!(last.starts_with("error: cannot write the output: No space left"), "{args:?}: {said}");
+                let last = output.lines().last().unwrap_or_default();
+                assert!(last.starts_with("error: cannot write the output: No space left"), "{args:?}: {output}");
             }
         }
     }
@@ -137,20 +137,20 @@ fn no_command_panics_on_any_kind_of_output() {
         (&["spawn"], 64),
         (&["keep", "/nowhere"], 64),
     ];
-    for (args, wanted) in wrong {
+    for (args, expected) in wrong {
         for (out, err) in Sink::ALL.into_iter().flat_map(|out| Sink::ALL.map(|err| (out, err))) {
-            let mut command = if args.is_empty() { Command::new(allostat()) } else { ask(&agent, args) };
-            assert_eq!(ends(&mut command, out, err).0, wanted, "{args:?} > {out:?} 2> {err:?}");
+            let mut command = if args.is_empty() { Command::new(allostat()) } else { cli_command(&agent, args) };
+            assert_eq!(ends(&mut command, out, err).0, expected, "{args:?} > {out:?} 2> {err:?}");
         }
     }
     // Descriptors that are closed.
-    for (command, wanted) in
+    for (command, expected) in
         [("status >&-", 0), ("status 2>&-", 0), ("status >&- 2>&-", 0), ("status ffff >&- 2>&-", 66)]
     {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("exec \"$0\" {command}")]).arg(allostat());
         shell.env("ALLOSTAT_ADDR", format!("unix:{}", agent.socket().display()));
-        assert_eq!(ends(&mut shell, Sink::Taken, Sink::Taken).0, wanted, "{command}");
+        assert_eq!(ends(&mut shell, Sink::Taken, Sink::Taken).0, expected, "{command}");
     }
     agent.stop();
 }
@@ -186,13 +186,13 @@ fn agent_with_an_unwritable_log_serves_requests() {
 fn a_demo_without_a_reader_ends_and_leaves_nothing() {
     let _address = default_address_shared();
     let dir = test_dir();
-    for (out, err, wanted) in
+    for (out, err, expected) in
         [(Sink::Taken, Sink::Full, 0), (Sink::Unread, Sink::Unread, 0), (Sink::Full, Sink::Taken, 1)]
     {
         let mut command = Command::new(allostat());
         command.args(["demo", "--plain", "--duration", "2s"]).env("TMPDIR", dir.path());
-        let (code, said) = ends(&mut command, out, err);
-        assert_eq!(code, wanted, "> {out:?} 2> {err:?}: {said}");
+        let (code, output) = ends(&mut command, out, err);
+        assert_eq!(code, expected, "> {out:?} 2> {err:?}: {output}");
         assert_eq!(std::fs::read_dir(dir.path()).expect("ours").count(), 0, "> {out:?} 2> {err:?}");
     }
 }
@@ -220,9 +220,9 @@ fn hostile_agent_errors_never_control_the_terminal() {
     for args in [&["status"][..], &["events"], &["node"], &["logs", "73e9bb5a", "t"], &["stop", "73e9bb5a"]] {
         let mut command = Command::new(allostat());
         command.args(args).env("ALLOSTAT_ADDR", format!("unix:{}", path.display()));
-        let (code, said) = ends(&mut command, Sink::Taken, Sink::Taken);
-        assert_eq!(code, 1, "{args:?}: {said}");
-        assert!(said.contains("bad ") && said.contains("\nsecond"), "{args:?}: {said:?}");
-        assert!(!said.chars().any(|c| c.is_control() && c != '\n'), "{args:?}: {said:?}");
+        let (code, output) = ends(&mut command, Sink::Taken, Sink::Taken);
+        assert_eq!(code, 1, "{args:?}: {output}");
+        assert!(output.contains("bad ") && output.contains("\nsecond"), "{args:?}: {output:?}");
+        assert!(!output.chars().any(|c| c.is_control() && c != '\n'), "{args:?}: {output:?}");
     }
 }

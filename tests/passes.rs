@@ -339,8 +339,8 @@ fn alloc_is_read_at_the_start_of_its_task_and_has_no_current_usage_after_its_end
         world.left.memory = 904;
         let left = if attempt == 1 { 0 } else { 904 };
         world.work(0, 33_284_096, 5_000);
-        let begun = usage(&world.snapshot_of_change());
-        let now = (begun.memory_usage_bytes(), begun.cpu_usage_ns());
+        let started = usage(&world.snapshot_of_change());
+        let now = (started.memory_usage_bytes(), started.cpu_usage_ns());
         assert_eq!(now, (Some(33_284_096 + left), Some(attempt * 5_000_000)));
         world.die(0);
         // Its end is being recorded, and the alloc is read: its last reading holds for both.
@@ -469,8 +469,8 @@ fn alloc_samples_match_their_tasks_with_any_number_of_reader_threads() {
     let board = BoardView { version: 1, allocs, totals: Arc::new(Totals::default()), ..BoardView::default() };
     for (round, threads) in (1..).zip([1, 2, 7]) {
         // Not all have something new to say.
-        let news = |n: u64| n.is_multiple_of(round);
-        for (n, reader) in (0..).zip(&readers).filter(|(n, _)| news(*n)) {
+        let has_changed = |n: u64| n.is_multiple_of(round);
+        for (n, reader) in (0..).zip(&readers).filter(|(n, _)| has_changed(*n)) {
             reader.report([(Field::cpu_usage_ns, round * 10_000 + n)].into(), NOW);
         }
         let moment = Moment { now: Instant::now(), at: NOW };

@@ -20,7 +20,7 @@ fn constraint(attribute: &str, value: &str) -> String {
 }
 
 /// `plan` or `run --detach` of a job file.
-fn ask(agent: &Agent, words: &[&str], job: &str) -> Cli {
+fn run_cli(agent: &Agent, words: &[&str], job: &str) -> Cli {
     let file = agent.scratch().join("asked.hcl");
     std::fs::write(&file, job).expect("the job file must be writable");
     agent.cli(&[words, &[file.to_str().expect("a path of ours is UTF-8")]].concat())
@@ -50,14 +50,14 @@ fn unmet_constraint_waits_and_changed_metadata_places_it() {
     let mut agent = Agent::start();
     let job = sleeper("labelled", &constraint("${meta.rack}", "r7"), "");
     let reason = "constraint of job not met: ${meta.rack} = r7: this node has no ${meta.rack}";
-    let planned = ask(&agent, &["plan"], &job);
+    let planned = run_cli(&agent, &["plan"], &job);
     assert_eq!(planned.code, Some(1), "{}", planned.stderr);
     assert!(planned.stderr.contains(reason), "{}", planned.stderr);
     let waits = |text: &str, words: &str| text.contains(words) && !text.contains("error:");
     assert!(waits(&planned.stderr, "warning: job labelled would wait"), "nothing failed: {}", planned.stderr);
     assert_eq!(agent.alloc_ids(), Vec::<String>::new(), "a plan stores nothing");
 
-    let submitted = ask(&agent, &["run"], &job);
+    let submitted = run_cli(&agent, &["run"], &job);
     assert_eq!(submitted.code, Some(1), "{}", submitted.stderr);
     assert!(submitted.stderr.contains(reason), "{}", submitted.stderr);
     assert!(waits(&submitted.stderr, "warning: job labelled is submitted and waits"), "{}", submitted.stderr);
@@ -105,7 +105,7 @@ fn attribute_that_appears_places_an_alloc() {
         "drivers {\n  enabled = [\"raw_exec\", \"mock\"]\n}\nmock {\n  fingerprint = \"undetected 4s, healthy\"\n}\n";
     let agent = Agent::with(AgentOptions { config: config.to_owned(), ..AgentOptions::default() });
     let job = sleeper("needs-mock", &constraint("${attr.driver.mock}", "1"), "");
-    let submitted = ask(&agent, &["run", "--detach"], &job);
+    let submitted = run_cli(&agent, &["run", "--detach"], &job);
     let id = submitted.stdout.trim().to_owned();
     // Placed at once where the driver was faster than the job.
     assert!(matches!(submitted.code, Some(0 | 1)), "{}", submitted.stderr);
@@ -117,7 +117,7 @@ fn attribute_that_appears_places_an_alloc() {
 fn datacenter_of_the_node_decides_where_the_agent_names_one() {
     let config = "node {\n  datacenter = \"eu-west\"\n  class = \"small\"\n}\n";
     let agent = Agent::with(AgentOptions { config: config.to_owned(), ..AgentOptions::default() });
-    let elsewhere = ask(&agent, &["plan"], &sleeper("us", "datacenters = [\"us-*\"]", ""));
+    let elsewhere = run_cli(&agent, &["plan"], &sleeper("us", "datacenters = [\"us-*\"]", ""));
     assert_eq!(elsewhere.code, Some(1), "{}", elsewhere.stderr);
     assert!(elsewhere.stderr.contains("do not include this node's, eu-west"), "{}", elsewhere.stderr);
     let here = format!("datacenters = [\"eu-*\"]\n{}", constraint("${node.class}", "small"));
@@ -131,7 +131,7 @@ fn distinct_hosts_leaves_the_surplus_unplaced() {
     let agent = Agent::start();
     let job = sleeper("alone", "constraint {\n  distinct_hosts = true\n}", "")
         .replace("group \"g\" {", "group \"g\" {\n    count = 2");
-    let submitted = ask(&agent, &["run", "--detach"], &job);
+    let submitted = run_cli(&agent, &["run", "--detach"], &job);
     assert_eq!(submitted.code, Some(1), "{}", submitted.stderr);
     assert!(submitted.stderr.contains("1 alloc of group g not placed"), "{}", submitted.stderr);
     let ids: Vec<&str> = submitted.stdout.lines().collect();
@@ -147,7 +147,7 @@ fn system_job_runs_one_alloc_and_is_shown_as_one() {
     let id = agent.run(&sleeper("everywhere", "type = \"system\"", "")).trim().to_owned();
     let alloc = wait_until(&agent, &id, "running");
     assert_eq!(alloc["type"], "system");
-    let planned = ask(&agent, &["plan"], &sleeper("everywhere", "type = \"system\"", ""));
+    let planned = run_cli(&agent, &["plan"], &sleeper("everywhere", "type = \"system\"", ""));
     assert!(planned.stdout.contains("job everywhere (system)"), "{}", planned.stdout);
     agent.stop();
 }
@@ -202,11 +202,11 @@ fn reserved_cores_are_disjoint_also_after_a_restart_of_the_agent() {
         .find_map(|v| v.strip_prefix("NOMAD_CPU_CORES=").map(str::to_owned));
     assert!(granted.is_some_and(|granted| granted.starts_with(&own[0])), "{own:?}");
 
-    let third = ask(&agent, &["run", "--detach"], &job("third", 1));
+    let third = run_cli(&agent, &["run", "--detach"], &job("third", 1));
     assert_eq!(third.code, Some(1), "{}", third.stderr);
     assert!(third.stderr.contains(&format!("reserves 1 core: 0 of {there} are free")), "{}", third.stderr);
     let third = third.stdout.trim().to_owned();
-    let never = ask(&agent, &["plan"], &job("never", there + 1));
+    let never = run_cli(&agent, &["plan"], &job("never", there + 1));
     assert_eq!(never.code, Some(1), "{}", never.stderr);
     assert!(never.stderr.contains(&format!("this node has {there}")), "{}", never.stderr);
 

@@ -25,7 +25,7 @@ mod jobspec;
 mod names;
 mod nvml_header;
 mod passes;
-mod racers;
+mod path_races;
 mod readings;
 mod snapshot;
 mod texts;

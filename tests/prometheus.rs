@@ -50,7 +50,7 @@ fn promtool_finds_nothing_wrong_with_the_metrics_of_real_tasks() {
     std::thread::sleep(Duration::from_millis(1200));
     let text = scrape(&agent, "text/plain");
     let verdict = promtool.check_metrics(&text.body);
-    assert!(verdict.ok && verdict.said.trim().is_empty(), "promtool says:\n{}", verdict.said);
+    assert!(verdict.ok && verdict.output.trim().is_empty(), "promtool says:\n{}", verdict.output);
     let exposition = Exposition::parse(text.text());
     assert!(exposition.one("allostat_task_state", &[("alloc_id", &allocs[0].id), ("state", "running")]).is_some());
     agent.stop();
@@ -68,9 +68,9 @@ fn the_open_metrics_parser_of_prometheus_client_finds_nothing_wrong() {
         agent.stop();
         skip_test!("no-python")
     };
-    assert!(verdict.ok, "prometheus_client says:\n{}", verdict.said);
+    assert!(verdict.ok, "prometheus_client says:\n{}", verdict.output);
     let lines = response.text().lines().filter(|line| !line.starts_with('#') && !line.is_empty()).count();
-    assert_eq!(verdict.said.trim().parse::<usize>().ok(), Some(lines), "it must have read every sample");
+    assert_eq!(verdict.output.trim().parse::<usize>().ok(), Some(lines), "it must have read every sample");
     agent.stop();
 }
 
@@ -85,9 +85,9 @@ fn both_formats_carry_the_same_samples() {
     let samples = |accept: &str| -> BTreeSet<String> {
         let exposition = Exposition::parse(scrape(&agent, accept).text());
         let tasks = |s: &&crate::common::Sample| {
-            let mine = ["allostat_task_", "allostat_alloc_", "allostat_workload_"];
+            let own = ["allostat_task_", "allostat_alloc_", "allostat_workload_"];
             let alike = !s.labels.contains_key("le") && !s.name.ends_with("_created");
-            alike && mine.iter().any(|start| s.name.starts_with(start))
+            alike && own.iter().any(|start| s.name.starts_with(start))
         };
         exposition.samples.iter().filter(tasks).map(|s| format!("{}{:?} {}", s.name, s.labels, s.f64())).collect()
     };
@@ -156,18 +156,18 @@ fn between(agent: SocketAddr, accept: Option<&'static str>) -> Between {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     let kinds = Arc::<Mutex<BTreeSet<String>>>::default();
-    let noted = kinds.clone();
+    let recorded = kinds.clone();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            let (mut asked, mut chunk) = (Vec::new(), [0; 4096]);
-            while !asked.windows(4).any(|end| end == b"\r\n\r\n") {
+            let (mut requests, mut chunk) = (Vec::new(), [0; 4096]);
+            while !requests.windows(4).any(|end| end == b"\r\n\r\n") {
                 match stream.read(&mut chunk) {
-                    Ok(n) if n > 0 => asked.extend_from_slice(&chunk[..n]),
+                    Ok(n) if n > 0 => requests.extend_from_slice(&chunk[..n]),
                     _ => break,
                 }
             }
-            let asked = String::from_utf8_lossy(&asked).into_owned();
-            let its_own = asked.lines().find_map(|line| line.strip_prefix("Accept: "));
+            let requested = String::from_utf8_lossy(&requests).into_owned();
+            let its_own = requested.lines().find_map(|line| line.strip_prefix("Accept: "));
             let Some(accept) = accept.or(its_own) else { continue };
             let Ok(answer) = tcp(agent, "GET", "/metrics", &[("Accept", accept)], b"") else { continue };
             let kind = answer.header("content-type").unwrap_or_default();
@@ -177,7 +177,7 @@ fn between(agent: SocketAddr, accept: Option<&'static str>) -> Between {
                 answer.body.len()
             );
             if answer.status == 200 {
-                noted.lock().expect("not poisoned").insert(kind.to_owned());
+                recorded.lock().expect("not poisoned").insert(kind.to_owned());
             }
             let _ = stream.write_all(&[head.as_bytes(), &answer.body].concat());
         }
@@ -190,12 +190,12 @@ fn between(agent: SocketAddr, accept: Option<&'static str>) -> Between {
 fn stored_of_what_has_ended(server: &Prometheus) -> BTreeMap<String, String> {
     let ended = "{__name__=~\"allostat_(task|workload)_.*\",\
                  __name__!~\".*(_bucket|_sum|_count|_created|duration_seconds|time_in_state.*)\",task!~\"holds.*\"}";
-    let mine = |mut labels: serde_json::Value| {
+    let own = |mut labels: serde_json::Value| {
         // Its own name of the target, which is another's address for one of them.
         labels.as_object_mut().expect("labels").remove("instance");
         labels.to_string()
     };
-    server.query(ended).into_iter().map(|(labels, value)| (mine(labels), value)).collect()
+    server.query(ended).into_iter().map(|(labels, value)| (own(labels), value)).collect()
 }
 
 /// Each server reads a format of its own, two of them are the next Prometheus: they store the same, and only those that
@@ -214,12 +214,12 @@ fn servers_store_equal_values_from_each_format_and_native_histograms_from_protob
     let Some(olds) = Prometheus::start(&[old.address], &[]) else { skip_test!("no-prometheus") };
     let new = between(agent.address, None);
     let only = "  scrape_protocols: [PrometheusText1.0.0]\n";
-    let Some(news) = Prometheus::start_next(&[], new.address, only) else { skip_test!("no-prometheus") };
+    let Some(changes) = Prometheus::start_next(&[], new.address, only) else { skip_test!("no-prometheus") };
     let next = between(agent.address, None);
     let Some(nexts) = Prometheus::start_next(&["native-histograms"], next.address, "") else {
         skip_test!("no-prometheus")
     };
-    let servers = [&texts, &natives, &olds, &news, &nexts];
+    let servers = [&texts, &natives, &olds, &changes, &nexts];
     let _allocs = some_life(&agent);
     for number in 0..6 {
         let held = Work::batch(&format!("holds-{number}"), &["hold", "3600000"]).run(&agent);
@@ -332,10 +332,10 @@ fn servers_that_come_at_different_paces_all_get_what_is_final_and_then_see_it_go
         let least = if family.contains("peak") { 32.0 * 1048576.0 } else { 0.001 };
         assert!(first.values().all(|value| value.parse::<f64>().unwrap() >= least), "{first:?}");
     }
-    let gone = "count(allostat_task_memory_peak_bytes)";
+    let removed = "count(allostat_task_memory_peak_bytes)";
     for server in [&often, &seldom] {
         wait_for("what both have to go", Duration::from_secs(60) * patience(), || {
-            server.value(gone).is_none().then_some(())
+            server.value(removed).is_none().then_some(())
         });
     }
     agent.stop();

@@ -72,9 +72,9 @@ fn host() -> Host {
         agent.run(job);
     }
     let limit = Duration::from_secs(60) * patience();
-    let status = |job: &str, wanted: &str| {
+    let status = |job: &str, expected: &str| {
         let all = agent.json("/v1/allocs");
-        all["allocs"].as_array().expect("a list").iter().any(|alloc| alloc["job"] == job && alloc["status"] == wanted)
+        all["allocs"].as_array().expect("a list").iter().any(|alloc| alloc["job"] == job && alloc["status"] == expected)
     };
     wait_for("the jobs to be as they should", limit, || {
         (status("web", "running") && status("fails", "failed") && status("broken", "failed")).then_some(())
@@ -103,10 +103,10 @@ impl Host {
 }
 
 #[track_caller]
-fn answers(question: &Question, said: &Cli) {
-    assert_eq!(said.code, Some(0), "{}: {said:?}", question.command);
+fn answers(question: &Question, output: &Cli) {
+    assert_eq!(output.code, Some(0), "{}: {output:?}", question.command);
     for word in &question.words {
-        assert!(said.stdout.contains(word.as_str()), "{}: no {word:?} in\n{}", question.command, said.stdout);
+        assert!(output.stdout.contains(word.as_str()), "{}: no {word:?} in\n{}", question.command, output.stdout);
     }
 }
 
@@ -118,20 +118,20 @@ fn each_documented_question_is_answered_in_a_pipe_for_its_owner_and_other_users(
     let all = questions();
     assert!(all.len() >= 20, "{}", all.len());
     for question in &all {
-        let said = Cli::from(host.command(question, true).output().expect("it must start"));
-        answers(question, &said);
-        assert!(!said.stdout.contains('\u{1b}'), "a pipe has no colours: {}", question.command);
+        let output = Cli::from(host.command(question, true).output().expect("it must start"));
+        answers(question, &output);
+        assert!(!output.stdout.contains('\u{1b}'), "a pipe has no colours: {}", question.command);
         let mut command = host.command(question, false);
         if is_root() {
             // Some other user of this host.
             command.uid(65_534).gid(65_534);
         }
-        let said = Cli::from(command.output().expect("it must start"));
+        let output = Cli::from(command.output().expect("it must start"));
         if question.for_all {
-            answers(question, &said);
+            answers(question, &output);
         } else {
-            let is_shown = question.words.iter().all(|word| said.stdout.contains(word.as_str()));
-            assert!(!is_shown, "{} is for the owner: {said:?}", question.command);
+            let is_shown = question.words.iter().all(|word| output.stdout.contains(word.as_str()));
+            assert!(!is_shown, "{} is for the owner: {output:?}", question.command);
         }
     }
     host.agent.stop();

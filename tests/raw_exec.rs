@@ -34,10 +34,10 @@ fn a_task_has_its_oom_score_and_not_the_variables_that_it_denies() {
     assert_eq!(run.code, Some(0), "{run:?}");
     let warned = format!("{}{}", run.stdout, run.stderr);
     assert!(warned.contains("its task stays in a cgroup of allostat"), "{warned}");
-    let said = wait_for("its output", Duration::from_secs(60) * patience(), || {
-        Some(agent.cli(&["logs", "score"]).stdout).filter(|said| said.lines().any(|line| line == "done"))
+    let output = wait_for("its output", Duration::from_secs(60) * patience(), || {
+        Some(agent.cli(&["logs", "score"]).stdout).filter(|output| output.lines().any(|line| line == "done"))
     });
-    assert!(said.starts_with("700\n"), "{said}");
-    assert!(said.contains("KEPT=yes") && !said.contains("AWS_"), "{said}");
+    assert!(output.starts_with("700\n"), "{output}");
+    assert!(output.contains("KEPT=yes") && !output.contains("AWS_"), "{output}");
     agent.stop();
 }

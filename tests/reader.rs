@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Cgroups, is_root, work_in};
 use allostat::collectors::{
-    FdBudget, FinalFile, ReadingError, Sampling, TaskReader, capability, final_files, kept_peak, parse_final,
+    FdBudget, FinalFile, ReadingError, Sampling, TaskReader, capability, final_files, parse_final, stored_peak,
 };
 use allostat::host::cgroup::Cgroup;
 use allostat::host::hierarchy::Layout;
@@ -214,7 +214,7 @@ fn cgroup_without_processes_is_still_read_and_a_removed_one_is_gone_for_good() {
         site.cgroup.create().expect("it can be made again");
         for seconds in [0, 1, 60] {
             let result = reader.read(Instant::now() + Duration::from_secs(seconds), Timestamp(2), false);
-            assert!(matches!(result, Err(ReadingError::Gone)), "a fresh cgroup at the path is another attempt's");
+            assert!(matches!(result, Err(ReadingError::Removed)), "a fresh cgroup at the path is another attempt's");
         }
         assert_eq!(reader.latest().expect("it was read").usage, ended);
         assert_eq!(site.sampling.budget.used(), 0, "descriptors of a dead cgroup are given back");
@@ -323,7 +323,7 @@ fn v1_lifetime_peak_is_saved_before_each_reset_and_is_removed_with_the_cgroup() 
     }
     let mut site = Site::with_windows(0, true);
     if crate::common::mounted_v1("memory").is_none() {
-        assert_eq!(kept_peak(&site.sampling.layout, &site.path), None, "no peak of an observed cgroup is reset");
+        assert_eq!(stored_peak(&site.sampling.layout, &site.path), None, "no peak of an observed cgroup is reset");
         return;
     }
     site.work("", &["touch", "10", "60000"]);
@@ -342,13 +342,13 @@ fn v1_lifetime_peak_is_saved_before_each_reset_and_is_removed_with_the_cgroup() 
     assert!(spiked.memory_window_peak_bytes() >= Some(40 * MIB), "{spiked:?}");
     let file = site.number("memory.max_usage_in_bytes", "").expect("it is v1");
     assert!(file < 20 * MIB, "it was reset: {file}");
-    let kept = kept_peak(&site.sampling.layout, &site.path);
-    assert!(kept >= Some(70 * MIB) && spiked.memory_peak_bytes() == kept, "{kept:?}, {spiked:?}");
+    let retained = stored_peak(&site.sampling.layout, &site.path);
+    assert!(retained >= Some(70 * MIB) && spiked.memory_peak_bytes() == retained, "{retained:?}, {spiked:?}");
 
     // An agent that may not reset any more still knows it.
     let plain = Sampling::new(Roots::default(), Layout::detect(&Roots::default()).expect("as before"), FdBudget::of(0));
     let reader = TaskReader::for_cgroup(&plain, site.path.clone());
-    assert_eq!(usage(&reader).memory_peak_bytes(), kept);
+    assert_eq!(usage(&reader).memory_peak_bytes(), retained);
 }
 
 #[test]

@@ -478,7 +478,7 @@ fn a_removed_cgroup_is_gone_for_ever_even_if_another_takes_its_path() {
     let without_descriptors =
         Sampling::new(sampling.roots.clone(), Layout::detect(&sampling.roots).unwrap(), FdBudget::of(0));
     let never_there = TaskReader::for_cgroup(&without_descriptors, CgroupPath::new(task("web")));
-    assert!(matches!(never_there.read(later, Timestamp(2), false), Err(ReadingError::Gone)));
+    assert!(matches!(never_there.read(later, Timestamp(2), false), Err(ReadingError::Removed)));
 
     fs::rename(&aside, &cgroup).unwrap();
     let reader = TaskReader::for_cgroup(&without_descriptors, CgroupPath::new(task("web")));
@@ -487,7 +487,7 @@ fn a_removed_cgroup_is_gone_for_ever_even_if_another_takes_its_path() {
     copy(&aside, &cgroup);
     for seconds in [1, 2, 100] {
         let result = reader.read(now + Duration::from_secs(seconds), Timestamp(2), false);
-        assert!(matches!(result, Err(ReadingError::Gone)), "another cgroup's numbers are not ours");
+        assert!(matches!(result, Err(ReadingError::Removed)), "another cgroup's numbers are not ours");
     }
     assert_eq!(reader.latest().unwrap().usage, first.usage, "what was read last stays known");
     assert_eq!(errors(&without_descriptors), BTreeMap::new(), "an end is no error");
@@ -524,16 +524,16 @@ fn idle_cgroup_has_only_its_probes_read_for_nine_seconds() {
     // It settles, then looks once within the first nine seconds, at a time of its own.
     (1..=10).for_each(|s| drop(at(s)));
     assert!(!reader.is_due(start + Duration::from_secs(10)));
-    let looked = at(10);
+    let checked = at(10);
 
     fs::write(cgroup.join("pids.current"), "9\n").unwrap();
     let next = (11..=30).find(|s| reader.is_due(start + Duration::from_secs(*s))).unwrap();
     let before = at(next - 1);
-    assert!(Arc::ptr_eq(&before.usage, &looked.usage));
-    assert_eq!(before.at, looked.at, "an old sample says how old it is");
+    assert!(Arc::ptr_eq(&before.usage, &checked.usage));
+    assert_eq!(before.at, checked.at, "an old sample says how old it is");
     let due = at(next);
     assert_eq!((due.usage.pids_current(), due.at), (Some(9), Timestamp(next)));
-    assert!(next - looked.at.0 <= 9, "{next} - {}", looked.at.0);
+    assert!(next - checked.at.0 <= 9, "{next} - {}", checked.at.0);
 
     // A movement of memory brings memory.stat in the same tick: the working set is of one moment.
     let stat = fs::read_to_string(cgroup.join("memory.stat")).unwrap();
@@ -560,11 +560,11 @@ fn a_sampled_peak_remembers_the_highest_sample() {
 #[test]
 fn without_descriptors_the_values_are_the_same() {
     for machine in MACHINES {
-        let kept = read(&sampling(&fixture(machine)), &task("web"));
+        let retained = read(&sampling(&fixture(machine)), &task("web"));
         let roots = Roots::below(&fixture(machine));
         let layout = Layout::detect(&roots).unwrap();
         let sampling = Sampling::new(roots, layout, FdBudget::of(0));
-        assert_eq!(read(&sampling, &task("web")), kept, "{machine}");
+        assert_eq!(read(&sampling, &task("web")), retained, "{machine}");
         assert_eq!(sampling.budget.used(), 0);
         assert!(sampling.budget.reopened() > 0);
     }

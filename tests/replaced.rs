@@ -76,8 +76,8 @@ fn failed_alloc_is_rescheduled_once_by_an_agent_that_was_killed_during_the_delay
         || agent.metrics().one("allostat_workload_reschedules_total", &[("workload", "falls")]).map(|s| s.u64());
     wait_for("the counter", LIMIT * patience(), || (counted() == Some(1)).then_some(()));
     let metrics = agent.metrics();
-    let gone = metrics.one("allostat_workload_failed_allocs", &[("workload", "falls"), ("reason", "other")]);
-    assert_eq!(gone.map(|sample| sample.u64()), Some(0), "it has not failed for good");
+    let removed = metrics.one("allostat_workload_failed_allocs", &[("workload", "falls"), ("reason", "other")]);
+    assert_eq!(removed.map(|sample| sample.u64()), Some(0), "it has not failed for good");
     agent.cli(&["stop", "--job", "falls"]).ok();
     agent.stop();
 }
@@ -105,8 +105,8 @@ fn run_of_a_batch_job_waits_for_the_replacement_and_exits_with_its_result() {
     let script = format!("echo x >>{}; [ $(wc -l <{0}) -gt 1 ] && exit 0; exit 7", lives.display());
     let once = "attempts = 1\n interval = \"1h\"\n delay = \"5s\"\n delay_function = \"constant\"\n unlimited = false";
     let job = job("retried", &script, once, "").replacen("{\n", "{\n type = \"batch\"\n", 1);
-    let said = run(&agent, &["run"], &job);
-    assert!(said.contains("rescheduling in 5.0s (attempt 1)") && said.contains("complete"), "{said}");
+    let text = run(&agent, &["run"], &job);
+    assert!(text.contains("rescheduling in 5.0s (attempt 1)") && text.contains("complete"), "{text}");
     assert_eq!(allocs(&agent, "retried").len(), 2);
     agent.stop();
 }

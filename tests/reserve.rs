@@ -30,8 +30,8 @@ impl Host {
         let gpus = fake_nvml::install(directory.path(), &scenario).expect("the fake NVML is built");
         Host { agent: Agent::with(options(gpus.library())), gpus, _directory: directory }
     }
-    fn wait<T>(&self, what: &str, looks: impl Fn() -> Option<T>) -> T {
-        wait_for(what, Duration::from_secs(20) * patience(), looks)
+    fn wait<T>(&self, what: &str, poll: impl Fn() -> Option<T>) -> T {
+        wait_for(what, Duration::from_secs(20) * patience(), poll)
     }
     /// A job of one task that holds until it is stopped; its alloc.
     fn hold(&self, name: &str, device: &str) -> String {
@@ -125,10 +125,10 @@ fn gpu_belongs_to_one_task_from_start_to_end_over_a_kill_of_the_agent() {
 #[test]
 fn unhealthy_gpu_is_given_to_no_task_until_it_is_back() {
     let host = Host::new();
-    let until_up = |what, wanted| {
+    let until_up = |what, expected| {
         host.wait(what, || {
             let up = host.agent.metrics().one("allostat_device_up", &[("device_uuid", H100)])?.f64();
-            (up == wanted).then_some(())
+            (up == expected).then_some(())
         });
     };
     until_up("it is there", 1.0);

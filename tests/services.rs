@@ -10,25 +10,25 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::certificates::Authority;
-use crate::common::{Agent, AgentOptions, Cli, Prometheus, is_root, patience, says, wait_for};
+use crate::common::{Agent, AgentOptions, Cli, Prometheus, assert_contains, is_root, patience, wait_for};
 
-fn wait<T>(what: &str, looks: impl FnMut() -> Option<T>) -> T {
-    wait_for(what, Duration::from_secs(60) * patience(), looks)
+fn wait<T>(what: &str, poll: impl FnMut() -> Option<T>) -> T {
+    wait_for(what, Duration::from_secs(60) * patience(), poll)
 }
 
 /// Answers each request with the status that it is set to, as long as the test runs.
 struct Server {
     address: SocketAddr,
     status: Arc<AtomicU16>,
-    asked: Arc<AtomicU32>,
+    requests: Arc<AtomicU32>,
 }
 
 impl Server {
     fn start(status: u16) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
-        let (status, asked) = (Arc::new(AtomicU16::new(status)), Arc::new(AtomicU32::new(0)));
-        let (set, count) = (Arc::clone(&status), Arc::clone(&asked));
+        let (status, requested) = (Arc::new(AtomicU16::new(status)), Arc::new(AtomicU32::new(0)));
+        let (set, count) = (Arc::clone(&status), Arc::clone(&requested));
         std::thread::spawn(move || {
             for socket in listener.incoming() {
                 let Ok(mut socket) = socket else { return };
@@ -48,7 +48,7 @@ impl Server {
                 );
             }
         });
-        Server { address, status, asked }
+        Server { address, status, requests: requested }
     }
     fn port(&self) -> u16 {
         self.address.port()
@@ -138,9 +138,9 @@ fn failing_http_check_restarts_its_task_until_restarts_are_exhausted() {
          grace = \"0s\"\n        }}\n      }}\n    }}",
         server.port()
     );
-    let said = submit(&agent, &job("checked", &in_group, restart), &[]);
-    assert_eq!(said.code, Some(0), "{}", said.stderr);
-    says(&said.stderr, &["nothing is registered in Consul"]);
+    let output = submit(&agent, &job("checked", &in_group, restart), &[]);
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    assert_contains(&output.stderr, &["nothing is registered in Consul"]);
     let id = only_alloc(&agent);
     let passing = until_check(&agent, &id, "passing");
     assert!(passing["output"].as_str().is_some_and(|text| text.contains("HTTP 200")), "{passing}");
@@ -176,10 +176,10 @@ fn check_series_have_status_failures_and_duration() {
     submit(&agent, &job("measured", &service, ""), &[]).ok();
     let id = only_alloc(&agent);
     until_check(&agent, &id, "critical");
-    let whose = [("alloc_id", id.as_str()), ("workload", "measured"), ("service_name", "web"), ("check", "alive")];
+    let labels = [("alloc_id", id.as_str()), ("workload", "measured"), ("service_name", "web"), ("check", "alive")];
     let value = |name: &str, more: &[(&str, &str)]| {
         let metrics = agent.metrics();
-        metrics.one(name, &[whose.as_slice(), more].concat()).map(|sample| sample.f64())
+        metrics.one(name, &[labels.as_slice(), more].concat()).map(|sample| sample.f64())
     };
     wait("a critical series", || {
         (value("allostat_check_status", &[("status", "critical")]) == Some(1.0)).then_some(())
@@ -190,7 +190,7 @@ fn check_series_have_status_failures_and_duration() {
     until_check(&agent, &id, "passing");
     wait("a passing series", || (value("allostat_check_status", &[("status", "passing")]) == Some(1.0)).then_some(()));
     let shown = agent.cli(&["status", &id]).ok();
-    says(&shown, &["alive", "web", "passing"]);
+    assert_contains(&shown, &["alive", "web", "passing"]);
     agent.stop();
 }
 
@@ -206,17 +206,17 @@ fn run_wait_ends_with_the_health_of_a_service() {
              timeout = \"1s\"\n      }}\n    }}"
         )
     };
-    let said = submit(&agent, &job("well", &service(server.port(), "4m"), ""), &["--wait"]);
-    assert_eq!(said.code, Some(0), "{}{}", said.stdout, said.stderr);
-    says(&said.stdout, &["healthy"]);
-    says(&said.stderr, &["1 of 1 alloc healthy"]);
+    let output = submit(&agent, &job("well", &service(server.port(), "4m"), ""), &["--wait"]);
+    assert_eq!(output.code, Some(0), "{}{}", output.stdout, output.stderr);
+    assert_contains(&output.stdout, &["healthy"]);
+    assert_contains(&output.stderr, &["1 of 1 alloc healthy"]);
     assert_eq!(agent.json(&format!("/v1/allocs/{}", only_alloc(&agent)))["health"], "healthy");
 
     // No server listens there: the port was free a moment ago.
     let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port is free");
-    let said = submit(&agent, &job("ill", &service(closed.port(), "3s"), ""), &["--wait"]);
-    assert_eq!(said.code, Some(1), "{}{}", said.stdout, said.stderr);
-    says(&said.stderr, &["is unhealthy", "not healthy within healthy_deadline (3s)"]);
+    let output = submit(&agent, &job("ill", &service(closed.port(), "3s"), ""), &["--wait"]);
+    assert_eq!(output.code, Some(1), "{}{}", output.stdout, output.stderr);
+    assert_contains(&output.stderr, &["is unhealthy", "not healthy within healthy_deadline (3s)"]);
     let list = agent.json("/v1/allocs");
     let ill = list["allocs"].as_array().expect("a list").iter().find(|alloc| alloc["job"] == "ill").cloned();
     assert_eq!(ill.map(|alloc| alloc["health"].clone()), Some(Value::from("unhealthy")));
@@ -339,7 +339,7 @@ fn prometheus_finds_services_by_http_discovery_with_the_config_of_deploy() {
     );
     prometheus.wait_value(&series, |up| up == 1.0);
     prometheus.wait_value("count(up) or vector(0)", |n| n == 1.0);
-    assert!(server.asked.load(Ordering::SeqCst) > 0);
+    assert!(server.requests.load(Ordering::SeqCst) > 0);
     agent.stop();
 }
 

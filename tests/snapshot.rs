@@ -28,7 +28,7 @@ use allostat::snapshot::assemble::{self, AllocRequest, Assembler, Moment, Readin
 use allostat::snapshot::{Aggregation, Config, Parts, Sampler, Scrapers, Snapshot, Snapshots};
 use allostat::telemetry::Metrics;
 use proptest::prelude::*;
-use synthetic::{NOW, Said};
+use synthetic::{NOW, TaskReadings};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -39,7 +39,7 @@ struct Stage {
     elapsed: Duration,
     wall: Timestamp,
     acknowledged: Option<u64>,
-    said: Said,
+    readings: TaskReadings,
     allocs: Vec<Arc<PublishedAlloc>>,
     totals: Totals,
 }
@@ -52,7 +52,7 @@ impl Stage {
             elapsed: Duration::ZERO,
             wall: NOW,
             acknowledged: None,
-            said: Said::default(),
+            readings: TaskReadings::default(),
             allocs: Vec::new(),
             totals: Totals::default(),
         }
@@ -73,10 +73,10 @@ impl Stage {
     }
     fn tick(&mut self) -> Arc<Snapshot> {
         let tick = Tick { acknowledged: self.acknowledged, ..Tick::default() };
-        self.assembler.tick(&self.board(), &mut self.said.clone(), tick, self.moment()).0
+        self.assembler.tick(&self.board(), &mut self.readings.clone(), tick, self.moment()).0
     }
     fn change(&mut self) -> Arc<Snapshot> {
-        self.assembler.change(&self.board(), &mut self.said.clone(), self.moment())
+        self.assembler.change(&self.board(), &mut self.readings.clone(), self.moment())
     }
     fn pass(&mut self, time: Duration) {
         self.elapsed += time;
@@ -98,7 +98,7 @@ fn end(stage: &mut Stage, n: usize, last: &Usage) {
     let job = Arc::clone(&stage.allocs[n].status.as_ref().expect("it is managed").job);
     let exit = synthetic::exit(Outcome::Success, ExitStatus::Code(0), last.clone());
     stage.totals.task_mut(&job.id, &job.groups[0].tasks[0].name).add_exit(&exit);
-    stage.said.0.retain(|(id, _), _| *id != stage.allocs[n].identity.id);
+    stage.readings.0.retain(|(id, _), _| *id != stage.allocs[n].identity.id);
     let wall = stage.wall;
     stage.publish(n, |status| {
         let mut task: TaskStatus = (*status.tasks[0]).clone();
@@ -140,10 +140,10 @@ fn allocs_above_the_churn_limit_are_one_row_with_counters_that_never_fall() {
     for n in 1..=4 {
         let id = format!("new-{n}");
         stage.allocs.push(Arc::new(one_running(&id, &job)));
-        stage.said.task(&id, 0, used(n * 1_000, 100, 50));
+        stage.readings.task(&id, 0, used(n * 1_000, 100, 50));
     }
     let withdrawn = |stage: &mut Stage| {
-        stage.assembler.tick(&stage.board(), &mut stage.said.clone(), Tick::default(), stage.moment()).1
+        stage.assembler.tick(&stage.board(), &mut stage.readings.clone(), Tick::default(), stage.moment()).1
     };
     assert!(withdrawn(&mut stage).unshown >= 3);
     assert_eq!(withdrawn(&mut stage).unshown, 0, "each is counted once");
@@ -193,8 +193,8 @@ fn task_in_recovery_has_no_values_and_sums_that_lack_it_are_absent() {
         status.tasks = vec![Arc::new(task)];
         status.recovering = vec!["web".into()];
     });
-    stage.said.task("b", 0, used(100, 10, 7));
-    stage.said.task("c", 0, used(7, 10, 7));
+    stage.readings.task("b", 0, used(100, 10, 7));
+    stage.readings.task("c", 0, used(7, 10, 7));
     let usage_of = |snapshot: &Snapshot, job: &str| {
         snapshot.workloads.iter().find(|w| w.workload.as_str() == job).unwrap().usage.clone()
     };
@@ -212,7 +212,7 @@ fn task_in_recovery_has_no_values_and_sums_that_lack_it_are_absent() {
         assert_eq!((answer["totals"].get("cpu_usage_ns"), &answer["totals"]["allocs"]), (None, &serde_json::json!(0)));
     }
     // Found: with the very record that it had, and what it used meanwhile.
-    stage.said.task("a", 0, used(60, 10, 7));
+    stage.readings.task("a", 0, used(60, 10, 7));
     stage.publish(0, |status| status.recovering.clear());
     let found = stage.change();
     assert_eq!(found.allocs[0].tasks[0].usage.cpu_usage_ns(), Some(100));
@@ -227,8 +227,8 @@ fn siblings_of_a_task_in_recovery_are_measured() {
     let tasks = ["web", "db"].map(|name| synthetic::task(name, TaskState::Running, NOW)).to_vec();
     let mut stage = Stage::with(vec![synthetic::alloc("a", &job, tasks)]);
     stage.publish(0, |status| status.recovering = vec!["db".into()]);
-    stage.said.task("a", 0, used(100, 10, 7));
-    stage.said.task("a", 1, used(50, 10, 7));
+    stage.readings.task("a", 0, used(100, 10, 7));
+    stage.readings.task("a", 1, used(50, 10, 7));
     let cpu_of = |snapshot: &Snapshot, task: &str| {
         snapshot.workloads.iter().find(|w| w.task.as_str() == task).unwrap().usage.cpu_usage_ns()
     };
@@ -249,18 +249,18 @@ fn siblings_of_a_task_in_recovery_are_measured() {
 fn an_observed_alloc_is_measured_like_any_other_and_nothing_of_its_life_is_invented() {
     let job = synthetic::job("shop", &["web"]);
     let mut stage = Stage::with(vec![synthetic::observed("nginx", &["main"]), one_running("a", &job)]);
-    stage.said.task("nginx", 0, used(100, 50, 40));
-    stage.said.alloc("nginx", used(110, 55, 45));
+    stage.readings.task("nginx", 0, used(100, 50, 40));
+    stage.readings.alloc("nginx", used(110, 55, 45));
     stage.tick();
     // Its cgroup is read no more, and then another task is in it.
-    stage.said.0.clear();
+    stage.readings.0.clear();
     let quiet = stage.tick();
     assert_eq!(quiet.allocs[0].tasks[0].usage.cpu_usage_ns(), Some(100), "no counter falls");
     assert_eq!(quiet.allocs[0].usage.memory_usage_bytes(), None, "what was used now is gone");
     let mut other = PublishedAlloc::clone(&stage.allocs[0]);
     Arc::make_mut(&mut other.identity).tasks[0].name = "other".into();
     stage.allocs[0] = Arc::new(other);
-    stage.said.task("nginx", 0, used(7, 3, 2));
+    stage.readings.task("nginx", 0, used(7, 3, 2));
     let snapshot = stage.tick();
     let nginx = &snapshot.allocs[0];
     assert_eq!(nginx.tasks[0].usage.cpu_usage_ns(), Some(7), "another task begins at 0");
@@ -294,8 +294,8 @@ fn observed_workload_has_its_own_sum_and_adds_nothing_to_the_node() {
     Arc::make_mut(&mut nginx.identity).workload = Some("proxy".into());
     nginx.observed = Some(Arc::default());
     let mut stage = Stage::with(vec![nginx, one_running("a", &job)]);
-    stage.said.task("nginx", 0, used(100, 50, 40).with(Field::oom_kills, 3));
-    stage.said.task("a", 0, used(7, 5, 4).with(Field::oom_kills, 1));
+    stage.readings.task("nginx", 0, used(100, 50, 40).with(Field::oom_kills, 3));
+    stage.readings.task("a", 0, used(7, 5, 4).with(Field::oom_kills, 1));
     let snapshot = stage.tick();
     let of = |name: &str| snapshot.workloads.iter().find(|w| w.workload.as_str() == name).expect("it is exposed");
     assert_eq!((of("proxy").observed, of("proxy").usage.cpu_usage_ns()), (true, Some(100)));
@@ -308,7 +308,7 @@ fn unchanged_values_are_shared_with_the_previous_snapshot() {
     let job = synthetic::job("shop", &["web"]);
     let mut stage = Stage::with(vec![one_running("a", &job), one_running("b", &job)]);
     for id in ["a", "b"] {
-        stage.said.task(id, 0, used(5, 10, 7));
+        stage.readings.task(id, 0, used(5, 10, 7));
     }
     let first = stage.tick();
     let second = stage.tick();
@@ -316,7 +316,7 @@ fn unchanged_values_are_shared_with_the_previous_snapshot() {
     assert!(Arc::ptr_eq(&first.workloads[0], &second.workloads[0]));
     assert_eq!((first.epoch, second.epoch, second.version), (1, 2, 2));
 
-    stage.said.task("b", 0, used(6, 10, 7));
+    stage.readings.task("b", 0, used(6, 10, 7));
     let third = stage.tick();
     assert!(Arc::ptr_eq(&second.allocs[0], &third.allocs[0]) && !Arc::ptr_eq(&second.allocs[1], &third.allocs[1]));
     assert_eq!(third.workloads[0].usage.cpu_usage_ns(), Some(11));
@@ -328,15 +328,15 @@ fn unchanged_values_are_shared_with_the_previous_snapshot() {
 }
 
 /// The same values as before, read at another time.
-struct At(Said, Timestamp);
+struct At(TaskReadings, Timestamp);
 
 impl Readings for At {
-    fn read(&mut self, asked: &[AllocRequest<'_>]) -> Vec<Option<assemble::AllocReadings>> {
-        let mut said = self.0.read(asked);
-        for reading in said.iter_mut().flatten().flat_map(|s| s.tasks.iter_mut().flatten()) {
+    fn read(&mut self, requests: &[AllocRequest<'_>]) -> Vec<Option<assemble::AllocReadings>> {
+        let mut readings = self.0.read(requests);
+        for reading in readings.iter_mut().flatten().flat_map(|s| s.tasks.iter_mut().flatten()) {
             reading.at = self.1;
         }
-        said
+        readings
     }
 }
 
@@ -344,10 +344,10 @@ impl Readings for At {
 fn resampled_task_without_changes_has_the_time_of_its_last_sample() {
     let job = synthetic::job("shop", &["web"]);
     let mut stage = Stage::with(vec![one_running("a", &job)]);
-    stage.said.task("a", 0, used(5, 10, 7));
+    stage.readings.task("a", 0, used(5, 10, 7));
     let first = stage.tick();
     let later = NOW.plus(Nanos::from_secs(10));
-    let mut again = At(stage.said.clone(), later);
+    let mut again = At(stage.readings.clone(), later);
     let (second, _) = stage.assembler.tick(&stage.board(), &mut again, Tick::default(), stage.moment());
     let times = |s: &Snapshot| (s.allocs[0].sampled_at, s.allocs[0].tasks[0].sampled_at);
     assert_eq!((times(&first), times(&second)), ((Some(NOW), Some(NOW)), (Some(later), Some(later))));
@@ -360,10 +360,10 @@ fn resampled_task_without_changes_has_the_time_of_its_last_sample() {
 fn an_alloc_was_read_when_it_was_read_also_after_the_clock_went_back() {
     let job = synthetic::job("shop", &["web"]);
     let mut stage = Stage::with(vec![one_running("a", &job)]);
-    stage.said.task("a", 0, used(5, 10, 7));
+    stage.readings.task("a", 0, used(5, 10, 7));
     stage.tick();
     let earlier = Timestamp(NOW.0 - Nanos::from_secs(3_600).0);
-    let mut again = At(stage.said.clone(), earlier);
+    let mut again = At(stage.readings.clone(), earlier);
     let (second, _) = stage.assembler.tick(&stage.board(), &mut again, Tick::default(), stage.moment());
     let alloc = &second.allocs[0];
     assert_eq!((alloc.tasks[0].sampled_at, alloc.sampled_at), (Some(earlier), Some(earlier)));
@@ -374,8 +374,8 @@ fn an_alloc_was_read_when_it_was_read_also_after_the_clock_went_back() {
 fn at_the_hand_over_nothing_falls_and_nothing_counts_twice() {
     let job = synthetic::job("shop", &["web"]);
     let mut stage = Stage::with(vec![one_running("a", &job)]);
-    stage.said.task("a", 0, used(100, 50, 40));
-    stage.said.alloc("a", used(110, 55, 45));
+    stage.readings.task("a", 0, used(100, 50, 40));
+    stage.readings.alloc("a", used(110, 55, 45));
     stage.tick();
     end(&mut stage, 0, &used(130, 60, 0));
     let ended = stage.change();
@@ -396,7 +396,7 @@ fn at_the_hand_over_nothing_falls_and_nothing_counts_twice() {
 fn a_last_reading_that_lacks_what_was_seen_takes_nothing_back() {
     let job = synthetic::job("shop", &["web"]);
     let mut stage = Stage::with(vec![one_running("a", &job)]);
-    stage.said.task("a", 0, used(100, 50, 40));
+    stage.readings.task("a", 0, used(100, 50, 40));
     stage.tick();
     // The cgroup was gone before it could be read.
     end(&mut stage, 0, &Usage::default());
@@ -419,7 +419,7 @@ fn attempts_add_up_and_gauges_are_absent_between_them() {
     let task = &waiting.allocs[0].tasks[0];
     assert!(task.attempt.is_none());
     assert_eq!((task.usage.cpu_usage_ns(), task.usage.memory_usage_bytes()), (Some(1_000), None));
-    stage.said.task("a", 0, used(7, 30, 20));
+    stage.readings.task("a", 0, used(7, 30, 20));
     let running = stage.tick();
     let task = &running.allocs[0].tasks[0];
     assert_eq!(task.usage.cpu_usage_ns(), Some(1_007));
@@ -441,8 +441,8 @@ fn two_tasks(cgroup: bool) -> Stage {
 #[test]
 fn an_alloc_without_a_cgroup_is_the_sum_of_its_tasks_but_never_of_peaks_or_limits() {
     let mut stage = two_tasks(false);
-    stage.said.task("a", 0, used(10, 100, 30));
-    stage.said.task("a", 1, used(5, 50, 20));
+    stage.readings.task("a", 0, used(10, 100, 30));
+    stage.readings.task("a", 1, used(5, 50, 20));
     let snapshot = stage.tick();
     let alloc = &snapshot.allocs[0];
     assert_eq!(alloc.aggregation, Aggregation::Sum);
@@ -455,20 +455,20 @@ fn an_alloc_without_a_cgroup_is_the_sum_of_its_tasks_but_never_of_peaks_or_limit
 #[test]
 fn a_sum_that_lacks_the_gauge_of_a_running_task_is_absent() {
     let mut stage = two_tasks(false);
-    stage.said.task("a", 0, used(10, 100, 30));
-    stage.said.task("a", 1, Usage::from([(Field::cpu_usage_ns, 5)]));
+    stage.readings.task("a", 0, used(10, 100, 30));
+    stage.readings.task("a", 1, Usage::from([(Field::cpu_usage_ns, 5)]));
     let alloc = Arc::clone(&stage.tick().allocs[0]);
     assert_eq!(alloc.usage.memory_usage_bytes(), None);
     assert_eq!(alloc.usage.cpu_usage_ns(), Some(15));
 }
 
 /// The first task of each alloc has ended, and its end is not shown yet.
-struct FirstHasEnded(Said);
+struct FirstHasEnded(TaskReadings);
 
 impl Readings for FirstHasEnded {
-    fn read(&mut self, asked: &[AllocRequest<'_>]) -> Vec<Option<assemble::AllocReadings>> {
-        let mut all = self.0.read(asked);
-        for reading in all.iter_mut().flatten().filter_map(|said| said.tasks.first_mut()?.as_mut()) {
+    fn read(&mut self, requests: &[AllocRequest<'_>]) -> Vec<Option<assemble::AllocReadings>> {
+        let mut all = self.0.read(requests);
+        for reading in all.iter_mut().flatten().filter_map(|readings| readings.tasks.first_mut()?.as_mut()) {
             *reading = Reading { usage: Arc::new(reading.usage.without_live()), is_end: true, ..reading.clone() };
         }
         all
@@ -481,14 +481,14 @@ fn ended_task_not_yet_published_is_in_the_sums_without_current_usage() {
     let job = synthetic::job("shop", &["web"]);
     let alone = Stage::with(vec![one_running("a", &job)]);
     for (mut stage, now) in [(alone, None), (two_tasks(true), Some(45)), (two_tasks(false), Some(20))] {
-        stage.said.task("a", 0, used(100, 50, 25));
+        stage.readings.task("a", 0, used(100, 50, 25));
         if now.is_some() {
-            stage.said.task("a", 1, used(10, 50, 20));
+            stage.readings.task("a", 1, used(10, 50, 20));
         }
-        stage.said.alloc("a", used(120, 50, 45));
+        stage.readings.alloc("a", used(120, 50, 45));
         let (board, moment) = (stage.board(), stage.moment());
-        let mut said = FirstHasEnded(stage.said.clone());
-        let snapshot = stage.assembler.tick(&board, &mut said, Tick::default(), moment).0;
+        let mut reported = FirstHasEnded(stage.readings.clone());
+        let snapshot = stage.assembler.tick(&board, &mut reported, Tick::default(), moment).0;
         let alloc = &snapshot.allocs[0];
         let first = &alloc.tasks[0].usage;
         assert_eq!((first.cpu_usage_ns(), first.memory_usage_bytes()), (Some(100), None));
@@ -502,9 +502,9 @@ fn ended_task_not_yet_published_is_in_the_sums_without_current_usage() {
 #[test]
 fn alloc_with_a_cgroup_has_the_values_of_the_cgroup() {
     let mut stage = two_tasks(true);
-    stage.said.task("a", 0, used(10, 100, 30));
-    stage.said.task("a", 1, used(5, 50, 20));
-    stage.said.alloc("a", used(17, 120, 55));
+    stage.readings.task("a", 0, used(10, 100, 30));
+    stage.readings.task("a", 1, used(5, 50, 20));
+    stage.readings.alloc("a", used(17, 120, 55));
     let alloc = Arc::clone(&stage.tick().allocs[0]);
     assert_eq!(alloc.aggregation, Aggregation::Cgroup);
     assert_eq!((alloc.usage.cpu_usage_ns(), alloc.usage.memory_peak_bytes()), (Some(17), Some(120)));
@@ -517,9 +517,9 @@ fn alloc_with_a_cgroup_has_the_values_of_the_cgroup() {
 fn api_and_metrics_expose_the_same_task_sums_of_an_alloc() {
     let everything = all_used(7);
     let mut stage = two_tasks(true);
-    stage.said.task("a", 0, everything.clone());
-    stage.said.task("a", 1, everything);
-    stage.said.alloc("a", used(17, 120, 55));
+    stage.readings.task("a", 0, everything.clone());
+    stage.readings.task("a", 1, everything);
+    stage.readings.alloc("a", used(17, 120, 55));
     let snapshot = stage.tick();
     let alloc = &snapshot.allocs[0];
     let summed = measures().filter(|measure| measure.nature().is_summed());
@@ -576,7 +576,7 @@ fn final_series_are_exposed_five_minutes_or_until_the_scraper_has_them() {
     let job = synthetic::job("shop", &["web"]);
     let ended = || {
         let mut stage = Stage::with(vec![one_running("a", &job)]);
-        stage.said.task("a", 0, used(1, 1, 1));
+        stage.readings.task("a", 0, used(1, 1, 1));
         stage.tick();
         end(&mut stage, 0, &used(2, 2, 0));
         stage
@@ -607,22 +607,22 @@ fn an_alloc_that_ended_long_before_the_agent_started_is_not_shown_as_new() {
 fn retired_workload_is_added_to_the_node_and_nothing_falls() {
     let (shop, batch) = (synthetic::job("shop", &["web"]), synthetic::job("batch", &["web"]));
     let mut stage = Stage::with(vec![one_running("a", &batch), one_running("b", &shop)]);
-    stage.said.task("a", 0, used(100, 1, 1));
-    stage.said.task("b", 0, used(7, 1, 1));
+    stage.readings.task("a", 0, used(100, 1, 1));
+    stage.readings.task("b", 0, used(7, 1, 1));
     stage.tick();
     end(&mut stage, 0, &used(120, 1, 0));
     assert_eq!(stage.tick().node.cpu_usage_ns, Some(127));
     stage.allocs.remove(0);
-    let kept = stage.tick();
-    assert_eq!(kept.workloads.len(), 2, "a workload outlives its allocs");
-    assert_eq!(kept.node.cpu_usage_ns, Some(127));
+    let retained = stage.tick();
+    assert_eq!(retained.workloads.len(), 2, "a workload outlives its allocs");
+    assert_eq!(retained.node.cpu_usage_ns, Some(127));
     // 24 hours later.
     let key = (batch.id.clone(), batch.groups[0].tasks[0].name.clone());
     let totals = stage.totals.workloads.remove(&key).expect("it was there");
     let mut node = (*stage.totals.node).clone();
     node.totals.merge(&totals);
     stage.totals.node = Arc::new(node);
-    stage.said.task("b", 0, used(9, 1, 1));
+    stage.readings.task("b", 0, used(9, 1, 1));
     let retired = stage.tick();
     assert_eq!(retired.workloads.iter().map(|w| w.workload.as_str()).collect::<Vec<_>>(), ["shop"]);
     assert_eq!(retired.workloads[0].usage.cpu_usage_ns(), Some(9), "the others kept their places");
@@ -633,15 +633,15 @@ fn retired_workload_is_added_to_the_node_and_nothing_falls() {
 fn oom_kills_of_a_workload_begin_with_its_first_reading_and_are_its_own() {
     let (shop, batch) = (synthetic::job("shop", &["web"]), synthetic::job("batch", &["web"]));
     let mut stage = Stage::with(vec![one_running("a", &shop), one_running("b", &batch)]);
-    stage.said.task("a", 0, used(1, 1, 1));
+    stage.readings.task("a", 0, used(1, 1, 1));
     let kills = |s: &Snapshot| s.workloads.iter().map(|w| w.usage.oom_kills()).collect::<Vec<_>>();
     assert_eq!(kills(&stage.tick()), [None, None]);
-    stage.said.task("a", 0, used(2, 1, 1).with(Field::oom_kills, 3));
+    stage.readings.task("a", 0, used(2, 1, 1).with(Field::oom_kills, 3));
     let snapshot = stage.tick();
     assert_eq!(kills(&snapshot), [Some(3), None], "of a task that was never read nothing is known");
     assert_eq!(snapshot.workloads[1].usage.cpu_usage_ns(), None, "nothing else is made up");
     assert_eq!(snapshot.workloads[0].usage.cpu_usage_ns(), Some(2));
-    stage.said.task("b", 0, used(1, 1, 1).with(Field::oom_kills, 0));
+    stage.readings.task("b", 0, used(1, 1, 1).with(Field::oom_kills, 0));
     assert_eq!(kills(&stage.tick()), [Some(3), Some(0)]);
 }
 
@@ -674,9 +674,9 @@ fn all_used(so_far: u64) -> Usage {
 /// workloads.
 fn rising(snapshot: &Snapshot) -> Vec<(String, u64)> {
     let mut now: Vec<(String, u64)> = Vec::new();
-    let mut note = |whose: &str, usage: &Usage| {
+    let mut note = |owner: &str, usage: &Usage| {
         let never_fall = Field::ALL.into_iter().filter(|field| field.nature().never_falls());
-        now.extend(never_fall.filter_map(|field| Some((format!("{whose} {}", field.name()), usage.get(field)?))));
+        now.extend(never_fall.filter_map(|field| Some((format!("{owner} {}", field.name()), usage.get(field)?))));
     };
     for alloc in &snapshot.allocs {
         note(alloc.identity.id.as_str(), &alloc.tasks[0].usage);
@@ -693,15 +693,15 @@ fn rising(snapshot: &Snapshot) -> Vec<(String, u64)> {
 fn monotonicity_check_covers_every_counter_and_peak() {
     let job = synthetic::job("shop", &["web"]);
     let mut stage = Stage::with(vec![one_running("a", &job)]);
-    stage.said.task("a", 0, all_used(5));
-    stage.said.alloc("a", all_used(7));
+    stage.readings.task("a", 0, all_used(5));
+    stage.readings.alloc("a", all_used(7));
     let counters: Vec<&str> = Field::ALL.into_iter().filter(|field| field.nature().counts()).map(Field::name).collect();
     assert_eq!(counters.len(), 37, "{counters:?}");
     let snapshot = stage.tick();
-    for whose in ["a", "a alloc", "workload"] {
+    for owner in ["a", "a alloc", "workload"] {
         let seen = rising(&snapshot);
-        let seen = |field: &&&str| seen.iter().any(|(series, _)| *series == format!("{whose} {field}"));
-        assert_eq!(counters.iter().filter(|field| !seen(field)).collect::<Vec<_>>(), Vec::<&&str>::new(), "of {whose}");
+        let seen = |field: &&&str| seen.iter().any(|(series, _)| *series == format!("{owner} {field}"));
+        assert_eq!(counters.iter().filter(|field| !seen(field)).collect::<Vec<_>>(), Vec::<&&str>::new(), "of {owner}");
     }
     let all = Field::ALL.into_iter().filter(|field| field.nature().never_falls()).count();
     assert_eq!(rising(&snapshot).len(), all * 2 + 37 + 1, "of the task, its alloc, the workload and the node");
@@ -728,13 +728,13 @@ proptest! {
         let mut stage = Stage::new();
         // By alloc: what was used so far, and whether it runs.
         let mut lives: Vec<(u64, bool)> = Vec::new();
-        let mut gone = 0;
+        let mut removed = 0;
         let mut complete = true;
         let mut seen: BTreeMap<String, u64> = BTreeMap::new();
         for step in steps {
             let snapshot = match step {
                 Step::Admit => {
-                    let id = format!("alloc-{}", lives.len() + gone);
+                    let id = format!("alloc-{}", lives.len() + removed);
                     stage.allocs.push(Arc::new(one_running(&id, &job)));
                     lives.push((0, true));
                     continue;
@@ -743,11 +743,11 @@ proptest! {
                     let Some((so_far, true)) = lives.get_mut(alloc) else { continue };
                     *so_far += cpu;
                     let id = stage.allocs[alloc].identity.id.to_string();
-                    stage.said.task(&id, 0, all_used(*so_far));
+                    stage.readings.task(&id, 0, all_used(*so_far));
                     // Its own cgroup is a little ahead, or behind, or says nothing.
                     match cpu % 3 {
-                        0 => _ = stage.said.0.remove(&(id.as_str().into(), None)),
-                        ahead => stage.said.alloc(&id, all_used((*so_far + ahead * 7).saturating_sub(7))),
+                        0 => _ = stage.readings.0.remove(&(id.as_str().into(), None)),
+                        ahead => stage.readings.alloc(&id, all_used((*so_far + ahead * 7).saturating_sub(7))),
                     }
                     continue;
                 }
@@ -774,7 +774,7 @@ proptest! {
                     }
                     stage.allocs.remove(alloc);
                     let (so_far, _) = lives.remove(alloc);
-                    gone += 1;
+                    removed += 1;
                     // Kept as one that is over: its part of the sum stays.
                     seen.insert("forgotten".into(), seen.get("forgotten").unwrap_or(&0) + so_far);
                     continue;
@@ -934,15 +934,15 @@ fn unread_ticks_are_sampled_and_assembled_on_demand() {
     // The tick after a look is put together at once: who looked may look again.
     for _ in 0..20 {
         // The second look is after that tick and before the next one.
-        let mut looked = 0;
+        let mut checked = 0;
         eventually("a look between two ticks", || {
-            looked = ticks();
+            checked = ticks();
             sampler.snapshots.newest();
-            sampler.snapshots.newest().epoch == looked && ticks() == looked
+            sampler.snapshots.newest().epoch == checked && ticks() == checked
         });
-        wait_tick(looked + 2);
-        let shown = published.lock().unwrap()[usize::try_from(looked + 1).unwrap()];
-        assert!(shown > looked, "after a look at {looked}, {shown} is shown when tick {} begins", looked + 2);
+        wait_tick(checked + 2);
+        let shown = published.lock().unwrap()[usize::try_from(checked + 1).unwrap()];
+        assert!(shown > checked, "after a look at {checked}, {shown} is shown when tick {} begins", checked + 2);
     }
 }
 
@@ -994,10 +994,10 @@ fn a_change_on_the_board_is_published_at_once_and_a_burst_is_one_publication() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn body_is_streamed_for_one_reader_and_cached_for_a_second_one() {
-    let (board, said) = synthetic::many(50);
+    let (board, readings) = synthetic::many(50);
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
     let [first, second] =
-        [(); 2].map(|()| Arc::new(synthetic::tick(&mut assembler, &board, &said, Samples::default())));
+        [(); 2].map(|()| Arc::new(synthetic::tick(&mut assembler, &board, &readings, Samples::default())));
     let bodies = Arc::new(Bodies::new(Arc::new(Metrics::new()), Arc::default()));
     let get = |snapshot: &Snapshot, encoding| bodies.get(snapshot, Format::Text, encoding);
     let ready = |snapshot: &Snapshot, encoding| bodies.ready(snapshot, Format::Text, encoding);

@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::common::{Agent, is_root, patience, says, wait_for};
+use crate::common::{Agent, assert_contains, is_root, patience, wait_for};
 
 fn job(script: &str, more: &str) -> String {
     format!(
@@ -101,7 +101,7 @@ fn a_template_that_cannot_be_rendered_names_its_place_before_anything_runs() {
     };
     let refused = run(&agent, &with("{{ secret \"x\" }}", "local/x"));
     assert_eq!(refused.code, Some(65), "{refused:?}");
-    says(&refused.stderr, &["job.hcl:", "secret", "line 1, column 4"]);
+    assert_contains(&refused.stderr, &["job.hcl:", "secret", "line 1, column 4"]);
     assert!(agent.alloc_ids().is_empty(), "nothing of a refused job is stored");
     // What Nomad finds wrong when it renders: a warning, and the start fails.
     for (data, words) in
@@ -109,8 +109,8 @@ fn a_template_that_cannot_be_rendered_names_its_place_before_anything_runs() {
     {
         let failed = run(&agent, &with(data, "local/x"));
         assert_eq!(failed.code, Some(1), "{failed:?}");
-        says(&failed.stderr, words);
-        says(&failed.stdout, &["Failed Validation"]);
+        assert_contains(&failed.stderr, words);
+        assert_contains(&failed.stdout, &["Failed Validation"]);
     }
     for (data, destination, word) in [
         ("x", "../../../etc/x", "leads out of the directory of the alloc"),
@@ -119,7 +119,7 @@ fn a_template_that_cannot_be_rendered_names_its_place_before_anything_runs() {
     ] {
         let failed = run(&agent, &with(data, destination));
         assert_ne!(failed.code, Some(0), "{data} {failed:?}");
-        says(&(failed.stdout + &failed.stderr), &[word]);
+        assert_contains(&(failed.stdout + &failed.stderr), &[word]);
     }
     agent.stop();
 }

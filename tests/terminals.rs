@@ -38,15 +38,15 @@ fn action_on_several_allocs_is_confirmed_at_a_terminal_and_only_yes_acts() {
         ("restart", "N\r"),
         ("signal", "no\r"),
     ] {
-        let mut asking = on_terminal(&agent, &[verb, "many"]);
-        asking.shows(&format!("{verb} 2 allocs of \"many\"?"));
-        asking.shows("[y/N]");
+        let mut prompt = on_terminal(&agent, &[verb, "many"]);
+        prompt.shows(&format!("{verb} 2 allocs of \"many\"?"));
+        prompt.shows("[y/N]");
         for id in &ids {
-            asking.shows(&format!("{} many.g[", &id[..8]));
+            prompt.shows(&format!("{} many.g[", &id[..8]));
         }
-        asking.press(answer);
-        assert_eq!(asking.ends().code(), Some(66), "{verb} {answer:?}: {}", asking.text());
-        asking.shows("add --yes to act on all of them");
+        prompt.press(answer);
+        assert_eq!(prompt.ends().code(), Some(66), "{verb} {answer:?}: {}", prompt.text());
+        prompt.shows("add --yes to act on all of them");
         assert_eq!(running(&agent), [1, 1], "{verb} {answer:?} did something");
     }
     // Nothing of a long answer is left for the shell.
@@ -62,24 +62,24 @@ fn action_on_several_allocs_is_confirmed_at_a_terminal_and_only_yes_acts() {
     // Without a terminal there is no question.
     let piped = agent.cli(&["stop", "many"]);
     assert!(piped.code == Some(66) && !piped.stderr.contains("[y/N]"), "{piped:?}");
-    for (args, answer, said) in [
+    for (args, answer, text) in [
         (&["signal", "--signal", "SIGCONT", "many"][..], "y\r", "sent SIGCONT to t"),
         (&["restart", "many"], "Y\r", "restarted 2 allocs"),
     ] {
-        let mut asking = on_terminal(&agent, args);
-        asking.shows("[y/N]");
-        asking.press(answer);
-        assert_eq!(asking.ends().code(), Some(0), "{args:?}: {}", asking.text());
-        asking.shows(said);
+        let mut prompt = on_terminal(&agent, args);
+        prompt.shows("[y/N]");
+        prompt.press(answer);
+        assert_eq!(prompt.ends().code(), Some(0), "{args:?}: {}", prompt.text());
+        prompt.shows(text);
     }
     assert_eq!(running(&agent), [2, 2]);
-    let mut asking = on_terminal(&agent, &["stop", "--detach", "--yes", "no-such-job"]);
-    assert_eq!(asking.ends().code(), Some(66), "{}", asking.text());
-    let mut asking = on_terminal(&agent, &["stop", "many"]);
-    asking.shows("[y/N]");
-    asking.press("yes\r");
-    assert_eq!(asking.ends().code(), Some(0), "{}", asking.text());
-    asking.shows("stopped 2 allocs");
+    let mut prompt = on_terminal(&agent, &["stop", "--detach", "--yes", "no-such-job"]);
+    assert_eq!(prompt.ends().code(), Some(66), "{}", prompt.text());
+    let mut prompt = on_terminal(&agent, &["stop", "many"]);
+    prompt.shows("[y/N]");
+    prompt.press("yes\r");
+    assert_eq!(prompt.ends().code(), Some(0), "{}", prompt.text());
+    prompt.shows("stopped 2 allocs");
     assert_eq!(running(&agent), [0; 0]);
     agent.stop();
 }
@@ -129,12 +129,12 @@ fn catalogue_fits_the_width_of_its_terminal_and_is_whole_in_a_pipe() {
             let mut shown = OnTerminal::start(command, (columns, rows));
             assert_eq!(shown.ends().code(), Some(0), "{args:?}: {}", shown.text());
             // The last line may be on its way when the command has ended.
-            let wanted = if is_list { whole.lines().count() } else { 5 };
-            let said = wait_for("all lines", LONG * patience(), || {
-                let said = lines(&shown.text());
-                (said.len() >= wanted && shown.text().ends_with('\n')).then_some(said)
+            let expected = if is_list { whole.lines().count() } else { 5 };
+            let text = wait_for("all lines", LONG * patience(), || {
+                let text = lines(&shown.text());
+                (text.len() >= expected && shown.text().ends_with('\n')).then_some(text)
             });
-            for line in &said {
+            for line in &text {
                 assert!(line.chars().count() <= usize::from(columns), "{columns}: {args:?}: {line}");
             }
         }

@@ -30,8 +30,8 @@ fn ends_with(file: &str, heading: &str, text: &str) {
     let page = std::fs::read_to_string(&path).expect("the page must be there");
     let before = page.split(heading).next().unwrap_or_default().trim_end();
     let gap = if before.is_empty() { "" } else { "\n\n" };
-    let wanted = format!("{before}{gap}{text}\n");
-    crate::common::golden(&path, &wanted);
+    let expected = format!("{before}{gap}{text}\n");
+    crate::common::golden(&path, &expected);
 }
 
 #[test]
@@ -130,14 +130,14 @@ fn the_page_of_hcl_functions_has_each_one_as_the_code_has_it() {
 
 #[test]
 fn catalogue_command_prints_the_page_entry_of_a_name_or_the_nearest_names() {
-    let say = |args: &[&str]| {
+    let emit = |args: &[&str]| {
         let output = std::process::Command::new(env!("CARGO_BIN_EXE_allostat")).arg("catalogue").args(args).output();
         let output = output.expect("it must start");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it writes UTF-8");
         (output.status.code(), text(output.stdout), text(output.stderr))
     };
     // A series of a histogram is asked for by its own name.
-    let (code, output, _) = say(&["allostat_task_memory_peak_bytes", "allostat_hook_duration_seconds_bucket"]);
+    let (code, output, _) = emit(&["allostat_task_memory_peak_bytes", "allostat_hook_duration_seconds_bucket"]);
     assert_eq!(code, Some(0));
     for name in ["allostat_task_memory_peak_bytes", "allostat_hook_duration_seconds"] {
         let desc = CATALOGUE.iter().find(|desc| desc.name == name).expect("it is one of ours");
@@ -148,11 +148,11 @@ fn catalogue_command_prints_the_page_entry_of_a_name_or_the_nearest_names() {
         }
     }
     assert_eq!(output.matches("\nabsent").count(), 2, "these and no others: {output}");
-    let (code, output, why) = say(&["allostat_task_memory_peek_bytes"]);
+    let (code, output, why) = emit(&["allostat_task_memory_peek_bytes"]);
     assert_eq!((code, output.as_str()), (Some(66), ""));
     assert!(why.contains("did you mean allostat_task_memory_peak_bytes?"), "{why}");
     // A part of names is a list.
-    let (code, output, _) = say(&["oom_kills"]);
+    let (code, output, _) = emit(&["oom_kills"]);
     assert_eq!(code, Some(0));
     assert!(output.starts_with("METRIC") && output.contains("allostat_node_task_oom_kills_total"), "{output}");
 }

@@ -204,12 +204,12 @@ fn unreachable_agent_is_reported_by_top_and_retried_until_it_is_back() {
 }
 
 /// On a host without an agent: in a network and with a `/var/lib` of its own.
-fn without_agent(args: &[&str], others: &Cgroups, home: &Path) -> Command {
+fn without_agent(args: &[&str], observed: &Cgroups, home: &Path) -> Command {
     let mut command = Command::new("unshare");
     let alone = "mount -t tmpfs none /var/lib && ip link set lo up && exec \"$@\"";
     command.args(["--net", "--mount", "--", "sh", "-c", alone, "sh"]).arg(allostat()).args(args);
     command.env_remove("ALLOSTAT_ADDR").env("HOME", home).env("ALLOSTAT_DATA_DIR", home.join("data"));
-    command.env("ALLOSTAT_OBSERVE_INCLUDE", format!("cgroup:{}/*", others.parent)).stdin(Stdio::null());
+    command.env("ALLOSTAT_OBSERVE_INCLUDE", format!("cgroup:{}/*", observed.parent)).stdin(Stdio::null());
     command
 }
 
@@ -219,36 +219,36 @@ fn without_an_agent_top_samples_itself_and_shows_observed_workloads() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let (dir, others) = (test_dir(), Cgroups::new());
-    if !without_agent(&["--version"], &others, dir.path()).output().is_ok_and(|tried| tried.status.success()) {
+    let (dir, observed) = (test_dir(), Cgroups::new());
+    if !without_agent(&["--version"], &observed, dir.path()).output().is_ok_and(|tried| tried.status.success()) {
         skip_test!("cannot-unshare");
     }
-    others.make("a");
+    observed.make("a");
     let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-    others.place("a", child.id());
-    let mut top = OnTerminal::start(without_agent(&["top"], &others, dir.path()), (172, 24));
-    top.shows(&format!("{}/a", others.parent));
+    observed.place("a", child.id());
+    let mut top = OnTerminal::start(without_agent(&["top"], &observed, dir.path()), (172, 24));
+    top.shows(&format!("{}/a", observed.parent));
     top.shows("ourselves");
     top.press("q");
     assert_eq!(top.ends().code(), Some(0));
     top.is_given_back();
     // In a pipe: once, of two looks, so that there are rates; the same without its name; and as JSON.
     for args in [&["top"][..], &["stats"]] {
-        let said = without_agent(args, &others, dir.path()).output().unwrap();
-        let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+        let output = without_agent(args, &observed, dir.path()).output().unwrap();
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(err.contains("no agent runs: looking ourselves"), "{err}");
-        let line = out.lines().find(|line| line.contains(&others.parent)).unwrap_or_else(|| panic!("{out}"));
+        let line = out.lines().find(|line| line.contains(&observed.parent)).unwrap_or_else(|| panic!("{out}"));
         assert!(line.contains("0.000"), "its CPU is known after two looks: {line}");
     }
-    let json = without_agent(&["top", "--json"], &others, dir.path()).output().unwrap();
+    let json = without_agent(&["top", "--json"], &observed, dir.path()).output().unwrap();
     let json: Value = serde_json::from_slice(&json.stdout).unwrap();
-    let id = format!("cgroup:{}/a", others.parent);
+    let id = format!("cgroup:{}/a", observed.parent);
     let alloc = json["allocs"].as_array().unwrap().iter().find(|alloc| alloc["id"] == *id).unwrap();
     assert!(alloc["tasks"]["a"]["usage"]["memory_usage_bytes"].is_u64(), "{alloc}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is written");
     child.kill().unwrap();
     child.wait().unwrap();
-    others.remove("a");
+    observed.remove("a");
 }
 
 /// A process may point its environment at such a mapping, and root reads it for the names of jobs.
@@ -259,8 +259,8 @@ fn top_without_an_agent_survives_an_environment_of_64_gib() {
         skip_test!("not-root");
     }
     let Some(python) = part("python3") else { skip_test!("no-python") };
-    let (dir, others) = (test_dir(), Cgroups::new());
-    if !without_agent(&["--version"], &others, dir.path()).output().is_ok_and(|tried| tried.status.success()) {
+    let (dir, observed) = (test_dir(), Cgroups::new());
+    if !without_agent(&["--version"], &observed, dir.path()).output().is_ok_and(|tried| tried.status.success()) {
         skip_test!("cannot-unshare");
     }
     let mut command = Command::new(python);
@@ -270,18 +270,18 @@ fn top_without_an_agent_survives_an_environment_of_64_gib() {
     BufReader::new(large.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
     let step = "slurm/uid_0/job_61/step_0";
-    others.make(step);
-    others.place(step, large.id());
+    observed.make(step);
+    observed.place(step, large.id());
     // One that read on would be OOM killed.
-    others.make("top");
-    others.limit("top", 256 << 20, 2);
-    let mut top = without_agent(&["top", "--once"], &others, dir.path());
+    observed.make("top");
+    observed.limit("top", 256 << 20, 2);
+    let mut top = without_agent(&["top", "--once"], &observed, dir.path());
     top.env("ALLOSTAT_OBSERVE_INCLUDE", "slurm:61").stdout(Stdio::piped()).stderr(Stdio::piped());
     let top = top.spawn().unwrap();
-    others.place("top", top.id());
-    let said = top.wait_with_output().unwrap();
-    let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
-    assert!(said.status.success() && err.contains("no agent runs"), "{:?}: {err}", said.status);
+    observed.place("top", top.id());
+    let output = top.wait_with_output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && err.contains("no agent runs"), "{:?}: {err}", output.status);
     assert!(out.contains("slurm:61"), "under its number: {out}");
     large.kill().unwrap();
     large.wait().unwrap();
@@ -399,11 +399,11 @@ fn top_argument_errors_name_the_valid_values() {
         (&["top", "--group", "colour"], &["workload", "source"]),
         (&["top", "--once", "--json"], &["cannot be used"]),
     ] {
-        let said = alone(dir.path(), args);
-        assert_eq!(said.code, Some(2), "{args:?}: {}", said.stderr);
-        words.iter().for_each(|word| assert!(said.stderr.contains(word), "{word}: {}", said.stderr));
+        let output = alone(dir.path(), args);
+        assert_eq!(output.code, Some(2), "{args:?}: {}", output.stderr);
+        words.iter().for_each(|word| assert!(output.stderr.contains(word), "{word}: {}", output.stderr));
     }
     let nowhere = format!("unix:{}/none.sock", dir.path().display());
-    let said = alone(dir.path(), &["top", "--once", "--address", &nowhere]);
-    assert_eq!(said.code, Some(69), "one that was named is not replaced by looks of our own: {}", said.stderr);
+    let output = alone(dir.path(), &["top", "--once", "--address", &nowhere]);
+    assert_eq!(output.code, Some(69), "one that was named is not replaced by looks of our own: {}", output.stderr);
 }

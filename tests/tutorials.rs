@@ -63,7 +63,7 @@ fn follow(agent: &Agent, name: &str) -> usize {
         let expected = lasting(&shown);
         let missing = || -> Vec<String> {
             let output: Vec<String> = agent.cli(&arguments).ok().lines().map(words).collect();
-            let is_missing = |wanted: &&String| !output.iter().any(|line| line.starts_with(wanted.as_str()));
+            let is_missing = |expectation: &&String| !output.iter().any(|line| line.starts_with(expectation.as_str()));
             expected.iter().filter(is_missing).cloned().collect()
         };
         if ACTING.contains(&arguments[0]) {

@@ -358,8 +358,8 @@ fn alone(test: &str, count: usize) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture"]).env(INSIDE, "1");
     let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("1 passed"), "{}: {said}", output.status);
+    let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && printed.contains("1 passed"), "{}: {printed}", output.status);
 }
 
 /// Promise (Observed workloads): No hostile input takes more than 64 MiB of memory or a second of CPU time
@@ -371,7 +371,7 @@ fn ten_thousand_hostile_inputs_stay_within_memory_and_time() {
 /// `ALLOSTAT_HOSTILE_INPUTS=10000000`: ten million, 20 minutes of an unoptimised build.
 #[test]
 fn a_million_hostile_inputs_stay_within_memory_and_time() {
-    let asked = std::env::var("ALLOSTAT_HOSTILE_INPUTS").ok().and_then(|count| count.parse().ok());
-    let count = asked.unwrap_or_else(|| how_many(10_000, 1_000_000));
+    let requested = std::env::var("ALLOSTAT_HOSTILE_INPUTS").ok().and_then(|count| count.parse().ok());
+    let count = requested.unwrap_or_else(|| how_many(10_000, 1_000_000));
     alone("untrusted::a_million_hostile_inputs_stay_within_memory_and_time", count);
 }

@@ -65,11 +65,11 @@ fn run_evaluates_variables_locals_loops_and_files() {
     assert_eq!(run.code, Some(0), "{}\n{}", run.stdout, run.stderr);
     let id = agent.alloc_ids().remove(0);
     for task in ["t80", "t443"] {
-        let said = wait_for("the output", Duration::from_secs(20) * patience(), || {
+        let output = wait_for("the output", Duration::from_secs(20) * patience(), || {
             let logs = agent.cli(&["logs", &id, task]);
             logs.stdout.contains("WEB").then_some(logs.stdout)
         });
-        assert_eq!(said, format!("WEB-2 81,444 none {task} hello\n"));
+        assert_eq!(output, format!("WEB-2 81,444 none {task} hello\n"));
     }
     agent.stop();
 }
@@ -87,18 +87,21 @@ fn variable_errors_name_the_file_and_the_place() {
         let output = command.output().expect("the binary under test must start");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let (code, said) = check(&[], None);
-    assert_eq!(code, Some(65), "{said}");
+    let (code, printed) = check(&[], None);
+    assert_eq!(code, Some(65), "{printed}");
     assert!(
-        said.contains("job.hcl:2:1: error: the variable `name` has no value") && said.contains("NOMAD_VAR_name"),
-        "{said}"
+        printed.contains("job.hcl:2:1: error: the variable `name` has no value") && printed.contains("NOMAD_VAR_name"),
+        "{printed}"
     );
-    let (_, said) = check(&["--var", "nmae=x"], Some("web"));
-    assert!(said.contains("--var gives a variable `nmae`") && said.contains("did you mean name?"), "{said}");
-    let (_, said) = check(&[], Some("web"));
-    assert!(said.contains("file(): /nowhere/motd: No such file or directory"), "{said}");
-    let (_, said) = check(&["--var", "ports=[\"x\"]", "--var", "secret=geheim"], Some("web"));
-    assert!(said.contains("`ports` of --var: it is a number, not a string") && !said.contains("geheim"), "{said}");
+    let (_, printed) = check(&["--var", "nmae=x"], Some("web"));
+    assert!(printed.contains("--var gives a variable `nmae`") && printed.contains("did you mean name?"), "{printed}");
+    let (_, printed) = check(&[], Some("web"));
+    assert!(printed.contains("file(): /nowhere/motd: No such file or directory"), "{printed}");
+    let (_, printed) = check(&["--var", "ports=[\"x\"]", "--var", "secret=geheim"], Some("web"));
+    assert!(
+        printed.contains("`ports` of --var: it is a number, not a string") && !printed.contains("geheim"),
+        "{printed}"
+    );
 }
 
 /// Promise (Input validation): `file()` reads with the caller's rights; the agent reads no file of a job
@@ -113,8 +116,8 @@ fn files_are_read_with_the_callers_rights_and_never_by_the_agent() {
     let mut command = Command::new(allostat());
     command.args(["check", "--var", "name=x", &job]).uid(65_534).gid(65_534).current_dir("/");
     let output = command.output().expect("the binary under test must start");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("file(): /etc/shadow: Permission denied"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(printed.contains("file(): /etc/shadow: Permission denied"), "{printed}");
 
     // Straight to the agent of root, without a command that has read it.
     let agent = Agent::start();
@@ -133,8 +136,8 @@ fn files_are_read_with_the_callers_rights_and_never_by_the_agent() {
 fn checked(file: &str, args: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(allostat());
     let output = command.arg("check").args(args).arg(file).output().expect("the binary under test must start");
-    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-    (output.status.code(), said)
+    let printed = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    (output.status.code(), printed)
 }
 
 const SECRET: &str = "ge:heim:\"wort";
@@ -176,14 +179,14 @@ fn check_shows_a_sensitive_value_in_no_message() {
         ("local", raw("kill_signal = local.derived") + "locals {\n  derived = \"x-${var.s}-y\"\n}\n"),
     ] {
         let file = write(dir.path(), "secretive.hcl", &text);
-        let (_, said) = checked(&file, &["--var", &format!("s={SECRET}")]);
-        assert!(!said.contains("heim") && said.contains("(sensitive)"), "{what}: {said}");
+        let (_, output) = checked(&file, &["--var", &format!("s={SECRET}")]);
+        assert!(!output.contains("heim") && output.contains("(sensitive)"), "{what}: {output}");
     }
     // Cut in the message; a default, whose line is shown nowhere; texts in a list and in an object.
     let long = "correct-horse-battery-staple ".repeat(5);
     let file = write(dir.path(), "secretive.hcl", &raw("kill_signal = var.s"));
-    let (_, said) = checked(&file, &["--var", &format!("s={long}")]);
-    assert!(!said.contains("correct-horse") && said.contains("(sensitive)"), "{said}");
+    let (_, output) = checked(&file, &["--var", &format!("s={long}")]);
+    assert!(!output.contains("correct-horse") && output.contains("(sensitive)"), "{output}");
     let with = |kind: &str, default: &str, used: &str| {
         raw(&format!("kill_signal = {used}"))
             .replace("type      = string", &format!("type    = {kind}\n  default = {default}"))
@@ -196,8 +199,8 @@ fn check_shows_a_sensitive_value_in_no_message() {
         (with("map(string)", "{ geheim = \"x\" }", "var.s.word"), "(sensitive)"),
     ] {
         let file = write(dir.path(), "secretive.hcl", &text);
-        let (_, said) = checked(&file, &[]);
-        assert!(!said.contains("geheim") && said.contains(is_shown), "{text}: {said}");
+        let (_, output) = checked(&file, &[]);
+        assert!(!output.contains("geheim") && output.contains(is_shown), "{text}: {output}");
     }
 }
 
@@ -222,9 +225,9 @@ fn no_answer_of_the_agent_has_a_sensitive_value() {
         });
     };
     has_failed(&agent);
-    let said_of = |agent: &Agent| {
-        let mut said = agent.json(&format!("/v1/allocs/{id}")).to_string();
-        said += &agent.json("/v1/events").to_string();
+    let output_of = |agent: &Agent| {
+        let mut error = agent.json(&format!("/v1/allocs/{id}")).to_string();
+        error += &agent.json("/v1/events").to_string();
         for line in [
             &["status", &id][..],
             &["status", &id, "--json"],
@@ -234,14 +237,14 @@ fn no_answer_of_the_agent_has_a_sensitive_value() {
             &["plan", "--json", "--var", second, &file],
         ] {
             let shown = agent.cli(line);
-            said += &(shown.stdout + &shown.stderr);
+            error += &(shown.stdout + &shown.stderr);
         }
-        said + &agent.log()
+        error + &agent.log()
     };
-    let said = said_of(&agent);
-    assert!(!said.contains("geheim"), "{said}");
+    let message = output_of(&agent);
+    assert!(!message.contains("geheim"), "{message}");
     for shown in ["/nowhere/(sensitive)/app", "x-(sensitive)", "\"A\":\"(sensitive)\""] {
-        assert!(said.contains(shown), "{shown}: {said}");
+        assert!(message.contains(shown), "{shown}: {message}");
     }
     let body = serde_json::json!({
         "source": text.replace("meta {", "kill_timeout = var.s\n      meta {"),
@@ -255,8 +258,8 @@ fn no_answer_of_the_agent_has_a_sensitive_value() {
     agent.kill();
     agent.start_again();
     has_failed(&agent);
-    let said = said_of(&agent);
-    assert!(!said.contains("geheim") && said.contains("/nowhere/(sensitive)/app"), "{said}");
+    let message = output_of(&agent);
+    assert!(!message.contains("geheim") && message.contains("/nowhere/(sensitive)/app"), "{message}");
     agent.stop();
 }
 
@@ -273,11 +276,14 @@ fn flags_with_one_dash_set_variables_as_in_nomad() {
         &[of_file.as_str()],
         &["--var", "name=web"],
     ] {
-        let (code, said) = checked(&job, args);
-        assert_eq!(code, Some(0), "{args:?}: {said}");
+        let (code, output) = checked(&job, args);
+        assert_eq!(code, Some(0), "{args:?}: {output}");
     }
-    let (code, said) = checked(&job, &["-var", "geheim"]);
-    assert!(code == Some(65) && said.contains("--var takes NAME=VALUE") && !said.contains("geheim"), "{code:?} {said}");
+    let (code, output) = checked(&job, &["-var", "geheim"]);
+    assert!(
+        code == Some(65) && output.contains("--var takes NAME=VALUE") && !output.contains("geheim"),
+        "{code:?} {output}"
+    );
 }
 
 #[test]
@@ -286,11 +292,11 @@ fn a_false_validation_names_the_variable_and_its_message() {
     let rule = "validation {\n    condition     = length(var.ports) > 1\n    error_message = \"Two ports, please.\"\n  }\n}\nvariable \"secret\"";
     let text = JOB.replace("MOTD", "/etc/hostname").replace("}\nvariable \"secret\"", &format!("  {rule}"));
     let job = write(dir.path(), "job.hcl", &text);
-    let (code, said) = checked(&job, &["--var", "name=web"]);
-    assert_eq!(code, Some(65), "{said}");
-    assert!(said.contains("job.hcl:5:1: error: the variable `ports` is refused: Two ports, please."), "{said}");
-    let (code, said) = checked(&job, &["--var", "name=web", "--var", "ports=[80, 443]"]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, output) = checked(&job, &["--var", "name=web"]);
+    assert_eq!(code, Some(65), "{output}");
+    assert!(output.contains("job.hcl:5:1: error: the variable `ports` is refused: Two ports, please."), "{output}");
+    let (code, output) = checked(&job, &["--var", "name=web", "--var", "ports=[80, 443]"]);
+    assert_eq!(code, Some(0), "{output}");
 }
 
 #[test]
@@ -298,15 +304,15 @@ fn a_file_of_variables_is_json_as_well() {
     let dir = test_dir();
     let job = write(dir.path(), "job.hcl", &JOB.replace("MOTD", "/etc/hostname"));
     let vars = write(dir.path(), "vars.json", "{\"name\": \"web\", \"ports\": [80, 443]}");
-    let (code, said) = checked(&job, &["--var-file", &vars]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, output) = checked(&job, &["--var-file", &vars]);
+    assert_eq!(code, Some(0), "{output}");
     let wrong = write(dir.path(), "wrong.json", "{\"name\": \"web\", \"ports\": [\"eighty\"]}");
-    let (code, said) = checked(&job, &["--var-file", &wrong]);
+    let (code, output) = checked(&job, &["--var-file", &wrong]);
     let why = format!("`ports` of {wrong}: it is a number, not a string");
-    assert!(code == Some(65) && said.contains(&why), "{said}");
+    assert!(code == Some(65) && output.contains(&why), "{output}");
     // Any value of such a file may be sensitive.
     let wrong = write(dir.path(), "wrong.hcl", "name = \"web\"\nsecret = geheim\n");
-    let (code, said) = checked(&job, &["--var-file", &wrong]);
+    let (code, output) = checked(&job, &["--var-file", &wrong]);
     let why = format!("{wrong}:2:10: error: `(sensitive)` stands without quotes");
-    assert!(code == Some(65) && said.contains(&why) && !said.contains("geheim"), "{said}");
+    assert!(code == Some(65) && output.contains(&why) && !output.contains("geheim"), "{output}");
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::common::{Agent, AgentOptions, Mounted, Sample, is_root, patience, says, wait_for};
+use crate::common::{Agent, AgentOptions, Mounted, Sample, assert_contains, is_root, patience, wait_for};
 
 fn long() -> Duration {
     Duration::from_secs(60) * patience()
@@ -101,7 +101,7 @@ fn exec_task_mounts_host_volumes_and_read_only_ones_are_unchanged() {
     assert_eq!(std::fs::read_to_string(data.join("out")).expect("it was written"), "written\n");
     assert!(!data.join("no").exists() && !certs.join("no").exists());
     let node = agent.cli(&["node"]).ok();
-    says(&node, &["HOST VOLUME", "certs", "read-only", data.to_str().expect("UTF-8")]);
+    assert_contains(&node, &["HOST VOLUME", "certs", "read-only", data.to_str().expect("UTF-8")]);
     let answer = agent.get("/v1/node");
     let public = answer.text();
     assert!(public.contains("\"certs\"") && !public.contains(data.to_str().expect("UTF-8")), "{public}");
@@ -146,8 +146,8 @@ fn missing_volume_waits_and_is_named_and_settings_place_it() {
     let data = directory(top.path(), "data");
     let mut agent = agent(&[format!("other={}:ro", data.display())]);
     let file = agent.scratch().join("job.hcl");
-    let wanted = job("service", "raw_exec", "sleep 600", &volume("data", ""), "");
-    std::fs::write(&file, &wanted).expect("a file");
+    let expected = job("service", "raw_exec", "sleep 600", &volume("data", ""), "");
+    std::fs::write(&file, &expected).expect("a file");
     let file = file.to_str().expect("UTF-8").to_owned();
     let why = "volume data of group g: this node has no host volume \"data\"; it has other (node.host_volumes)";
     for command in [&["plan", &file][..], &["run", &file]] {
@@ -160,10 +160,10 @@ fn missing_volume_waits_and_is_named_and_settings_place_it() {
         (agent.json(&format!("/v1/allocs/{id}"))["not_placed"][0]["reason"] == "host_volume").then_some(())
     });
     // What is read-only here is not for those that write.
-    let written = wanted.replace("\"data\"", "\"other\"");
+    let written = expected.replace("\"data\"", "\"other\"");
     std::fs::write(&file, written).expect("a file");
     let answer = agent.cli(&["plan", &file]);
-    says(&answer.stderr, &["host volume \"other\" is read-only on this node"]);
+    assert_contains(&answer.stderr, &["host volume \"other\" is read-only on this node"]);
     agent.terminate();
     agent.configure(&format!("node {{\n  host_volumes = [\"data={}\"]\n}}\n", data.display()));
     agent.start_again();
@@ -180,11 +180,11 @@ fn raw_exec_task_with_a_mount_is_warned_of_and_fails_to_start() {
     std::fs::write(&file, job("batch", "raw_exec", "true", &volume("data", ""), &mount("data", "/data", "")))
         .expect("a file");
     let run = agent.cli(&["run", "--detach", file.to_str().expect("UTF-8")]);
-    says(&run.stderr, &["warning", "volume_mount", "driver raw_exec does not support host volumes"]);
+    assert_contains(&run.stderr, &["warning", "volume_mount", "driver raw_exec does not support host volumes"]);
     let alloc = ended(&agent);
     assert_eq!(alloc["status"], "failed", "{alloc}");
     let events = agent.cli(&["events", alloc["id"].as_str().expect("an id")]).ok();
-    says(&events, &["task driver \"raw_exec\" for \"t\" does not support host volumes"]);
+    assert_contains(&events, &["task driver \"raw_exec\" for \"t\" does not support host volumes"]);
     agent.stop();
 }
 
@@ -197,7 +197,7 @@ fn agent_refuses_a_host_volume_that_is_not_there() {
     agent.begin();
     let status = agent.ends();
     assert_eq!(status.code(), Some(73), "{}", agent.log());
-    says(&agent.log(), &["node.host_volumes", "/no/such/volume"]);
+    assert_contains(&agent.log(), &["node.host_volumes", "/no/such/volume"]);
 }
 
 /// Promise (Input validation): `fs` reads nothing outside of an alloc's directory and no secrets, whatever a task links
@@ -219,7 +219,7 @@ fn files_of_an_alloc_are_listed_and_read_but_its_secrets() {
     assert_eq!(fs("cat", "t/local/file").ok(), "line\nline\nline\n");
     assert_eq!(fs("cat", "t/local/link").ok(), "line\nline\nline\n");
     assert_eq!(fs("cat", "alloc/data/large").ok(), "x".repeat(3_000_000));
-    says(&fs("stat", "t/local/link").ok(), &["/t/local/file", "15 B"]);
+    assert_contains(&fs("stat", "t/local/link").ok(), &["/t/local/file", "15 B"]);
     for hidden in ["t/secrets/t", "t/local/hidden", "t/local/out", "t/local/../secrets/t", "../..", "t/private"] {
         for action in ["cat", "stat", "ls"] {
             let refused = fs(action, hidden);
@@ -229,7 +229,7 @@ fn files_of_an_alloc_are_listed_and_read_but_its_secrets() {
     }
     assert_eq!(fs("cat", "t/local/fifo").code, Some(1), "at once");
     assert_eq!(fs("cat", "t/local/none").code, Some(66));
-    let part = agent.asked(&format!(
+    let part = agent.try_get(&format!(
         "/v1/allocs/{}/fs/cat?path=t/local/file&offset=5&limit=4",
         alloc["id"].as_str().expect("an id")
     ));
@@ -276,11 +276,11 @@ fn file_answers_never_have_secrets_while_a_task_swaps_its_paths() {
     let outside = agent.scratch().join("outside");
     std::fs::write(&outside, "SECRET").expect("a file");
     let _ = symlink(&outside, agent.data_dir().join("alloc").join(&id).join("t/local/c"));
-    let (begun, mut read) = (Instant::now(), 0);
+    let (started_at, mut read) = (Instant::now(), 0);
     // A racer that is alone on its processor may swap faster than files are read.
-    while begun.elapsed() < Duration::from_secs(5) || (read <= 10 && begun.elapsed() < long()) {
+    while started_at.elapsed() < Duration::from_secs(5) || (read <= 10 && started_at.elapsed() < long()) {
         for path in ["t/local/a/f", "t/local/b/f", "t/local/c"] {
-            let answer = agent.asked(&format!("/v1/allocs/{id}/fs/cat?path={path}")).expect("an answer");
+            let answer = agent.try_get(&format!("/v1/allocs/{id}/fs/cat?path={path}")).expect("an answer");
             assert!(!answer.text().contains("SECRET"), "{path}: {}", answer.text());
             read += usize::from(answer.status == 200);
         }

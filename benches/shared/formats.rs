@@ -32,11 +32,11 @@ pub fn all(snapshot: &Snapshot, metrics: &Metrics) {
         let body = page[..len].to_vec();
         let pieces = pieces(&body, kind);
         let mut copy: Vec<u8> = Vec::with_capacity(body.len());
-        let (mut ours, mut floor) = (Vec::new(), Vec::new());
+        let (mut own, mut floor) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             let began = Instant::now();
             (page, len) = encoder.encode(&walk, kind, page);
-            ours.push(began.elapsed());
+            own.push(began.elapsed());
             assert_eq!(len, body.len(), "the body changed its size");
             let began = Instant::now();
             copy.clear();
@@ -44,9 +44,9 @@ pub fn all(snapshot: &Snapshot, metrics: &Metrics) {
             black_box(&copy);
             floor.push(began.elapsed());
         }
-        let (ours, floor) = (best(ours), best(floor));
+        let (own, floor) = (best(own), best(floor));
         if kind == Format::Text {
-            text_took = ours;
+            text_took = own;
         }
         let format = kind.as_str();
         let name = |what: &str| format!("encode/{format}/{what}");
@@ -55,21 +55,21 @@ pub fn all(snapshot: &Snapshot, metrics: &Metrics) {
         report(&name("bytes"), count(body.len()), "bytes", None);
         report(&name("bytes-per-sample"), count(body.len()) / samples, "bytes", None);
         report(&name("copy"), millis(floor), "ms: the same pieces copied", None);
-        report(&name("encode"), millis(ours), "ms", Some((ours.as_secs_f64() / floor.as_secs_f64(), &name("copy"))));
-        report(&name("encode-beside-text"), millis(ours), "ms", Some((ratio(ours, text_took), "encode/text/encode")));
-        if let Some((peer, who)) = others(&body, kind) {
+        report(&name("encode"), millis(own), "ms", Some((own.as_secs_f64() / floor.as_secs_f64(), &name("copy"))));
+        report(&name("encode-beside-text"), millis(own), "ms", Some((ratio(own, text_took), "encode/text/encode")));
+        if let Some((peer, who)) = encode_with_peers(&body, kind) {
             report(&name("peer"), millis(peer), &format!("ms: {who}"), None);
-            report(&name("encode-beside-peer"), millis(ours), "ms", Some((ratio(ours, peer), who)));
+            report(&name("encode-beside-peer"), millis(own), "ms", Some((ratio(own, peer), who)));
         }
         for (encoding, usual) in [(Encoding::Gzip, "gzip, level 6"), (Encoding::Zstd, "zstd, level 3")] {
             let (took, size) = timed(|| compressed(&body, encoding).len());
             // Of the same bytes, by the level that is usual.
-            let (theirs, their_size) = timed(|| match encoding {
+            let (peer_time, their_size) = timed(|| match encoding {
                 Encoding::Gzip => gzip(&body, 6),
                 Encoding::Zstd | Encoding::Identity => zstd::bulk::compress(&body, 3).expect("memory takes it").len(),
             });
             let name = |what: &str| name(&format!("{}-{what}", encoding.as_str()));
-            report(&name("time"), millis(took), "ms", Some((ratio(took, theirs), usual)));
+            report(&name("time"), millis(took), "ms", Some((ratio(took, peer_time), usual)));
             report(&name("size"), count(size), "bytes", Some((count(size) / count(body.len()), "the body")));
             report(
                 &name("size-of-usual"),
@@ -110,7 +110,7 @@ fn samples(body: &[u8], format: Format) -> f64 {
 }
 
 /// What another encoder takes for the same families.
-fn others(body: &[u8], format: Format) -> Option<(Duration, &'static str)> {
+fn encode_with_peers(body: &[u8], format: Format) -> Option<(Duration, &'static str)> {
     match format {
         Format::Text => {
             use prometheus::Encoder as _;
@@ -159,8 +159,8 @@ fn timed<T>(mut work: impl FnMut() -> T) -> (Duration, T) {
     best
 }
 
-fn ratio(ours: Duration, theirs: Duration) -> f64 {
-    ours.as_secs_f64() / theirs.as_secs_f64()
+fn ratio(own: Duration, peer: Duration) -> f64 {
+    own.as_secs_f64() / peer.as_secs_f64()
 }
 
 fn millis(took: Duration) -> f64 {

@@ -8,13 +8,13 @@ use crate::common::{Agent, OnTerminal};
 /// Names of the rows: what `allostat top` takes, what the agent takes beside it, and what it takes unseen.
 pub struct Rows {
     pub top: String,
-    pub looked_at: String,
+    pub viewed: String,
     pub unseen: String,
 }
 
 /// `allostat top` on a terminal, a frame each second: what it takes, and what the agent takes beside what it takes
 /// unseen. In turns: a machine gets slower and faster by more than looking costs. `shown`: a word of its first frame.
-pub fn looked_at(agent: &Agent, shown: &str, rows: &Rows) {
+pub fn measure_viewed(agent: &Agent, shown: &str, rows: &Rows) {
     const SPAN: Duration = Duration::from_secs(30);
     const TURNS: [(); 3] = [(); 3];
     let turns = TURNS.map(|()| {
@@ -26,17 +26,17 @@ pub fn looked_at(agent: &Agent, shown: &str, rows: &Rows) {
         top.forget();
         let pid = u32::try_from(top.pid().as_raw_nonzero().get()).expect("a pid");
         let (began, before) = (Instant::now(), cpu(pid));
-        let looked_at = cpu_per_minute(agent.pid(), SPAN, || {});
+        let viewed = cpu_per_minute(agent.pid(), SPAN, || {});
         let share = cpu(pid).saturating_sub(before).as_secs_f64() / began.elapsed().as_secs_f64();
         assert!(!top.text().is_empty(), "it drew all the while");
         top.press("q");
         assert_eq!(top.ends().code(), Some(0));
-        (unseen, looked_at, share)
+        (unseen, viewed, share)
     });
     #[allow(clippy::cast_precision_loss)] // Three.
     let mean = |of: fn(&(f64, f64, f64)) -> f64| turns.iter().map(of).sum::<f64>() / turns.len() as f64;
-    let (unseen, looked_at) = (mean(|turn| turn.0), mean(|turn| turn.1));
+    let (unseen, viewed) = (mean(|turn| turn.0), mean(|turn| turn.1));
     report(&rows.top, mean(|turn| turn.2) * 100.0, "% of a core: `allostat top`, a frame each second", None);
     report(&rows.unseen, unseen, "CPU-s/min, in turns with", None);
-    report(&rows.looked_at, looked_at, "CPU-s/min beside `allostat top`", Some((looked_at / unseen, &rows.unseen)));
+    report(&rows.viewed, viewed, "CPU-s/min beside `allostat top`", Some((viewed / unseen, &rows.unseen)));
 }

@@ -37,7 +37,7 @@ impl Walk {
         Some(Walk { row: row.to_owned(), cpu_per_minute: each * 60.0 / 1e6 })
     }
 
-    pub fn beside(&self, cpu_per_minute: f64) -> (f64, &str) {
+    pub fn compared_to(&self, cpu_per_minute: f64) -> (f64, &str) {
         (cpu_per_minute / self.cpu_per_minute, &self.row)
     }
 }

@@ -24,7 +24,7 @@ const WAYS: &[Way] = &[
     ("handle", |_| handle()),
     ("shadow", |_| reads("/etc/shadow")),
     ("process", |host| is_zero(unsafe { libc::kill(host.process, 0) })),
-    ("others", |_| others()),
+    ("others", |_| has_foreign_processes()),
     ("ptrace", |host| attaches(host.process)),
     ("init", |_| attaches(1) || reads("/proc/1/environ") || File::open("/proc/1/root").is_ok()),
     ("init-memory", |_| OpenOptions::new().read(true).write(true).open("/proc/1/mem").is_ok()),
@@ -135,7 +135,7 @@ fn handle() -> bool {
 }
 
 /// Processes that are neither the first one, nor we, nor who started us.
-fn others() -> bool {
+fn has_foreign_processes() -> bool {
     let own = [1, std::process::id(), unsafe { libc::getppid() }.unsigned_abs()];
     let all = std::fs::read_dir("/proc").expect("it has /proc").flatten();
     all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).any(|pid| !own.contains(&pid))

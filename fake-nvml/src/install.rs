@@ -78,7 +78,7 @@ impl Installed {
         self.library.parent().unwrap_or(Path::new("."))
     }
     pub fn scenario(&self) -> PathBuf {
-        scenario_beside(&self.library)
+        scenario_path(&self.library)
     }
     /// From now on it plays another one.
     pub fn play(&self, scenario: &Scenario) -> io::Result<()> {
@@ -93,7 +93,7 @@ impl Installed {
     }
     /// The calls noted so far, in their order: the function, and the position of the device.
     pub fn calls(&self) -> io::Result<Vec<(String, Option<usize>)>> {
-        calls(&calls_beside(&self.scenario()))
+        calls(&calls_path(&self.scenario()))
     }
     pub fn called(&self, function: &str) -> io::Result<usize> {
         Ok(self.calls()?.iter().filter(|(name, _)| name == function).count())
@@ -110,11 +110,11 @@ pub fn calls(path: &Path) -> io::Result<Vec<(String, Option<usize>)>> {
     Ok(parts.map(|(function, device)| (function.to_owned(), device.parse().ok())).collect())
 }
 
-pub(crate) fn scenario_beside(library: &Path) -> PathBuf {
+pub(crate) fn scenario_path(library: &Path) -> PathBuf {
     library.with_file_name("fake-nvml.json")
 }
 
-pub(crate) fn calls_beside(scenario: &Path) -> PathBuf {
+pub(crate) fn calls_path(scenario: &Path) -> PathBuf {
     let mut name = OsString::from(scenario);
     name.push(".calls");
     name.into()

@@ -23,7 +23,7 @@ use crate::install;
 use crate::scenario::{Device, Instance, Scenario};
 
 /// How often a call that hangs or waits checks whether the scenario has changed.
-pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(5);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 pub(crate) struct State {
     path: PathBuf,
@@ -110,7 +110,7 @@ fn arrive_and_suffer(function: &str, target: Target) -> Result<ResolvedTarget, C
 /// Until the fault is taken out of the scenario, or the process ends.
 fn hang(fault: &Fault) {
     while state().scenario.faults.contains(fault) {
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -120,9 +120,9 @@ impl State {
         stay_loaded(own);
         let path = match std::env::var_os("FAKE_NVML") {
             Some(path) => path.into(),
-            None => own
-                .map(|own| install::scenario_beside(Path::new(OsStr::from_bytes(own.to_bytes()))))
-                .unwrap_or_default(),
+            None => {
+                own.map(|own| install::scenario_path(Path::new(OsStr::from_bytes(own.to_bytes())))).unwrap_or_default()
+            }
         };
         State {
             path,
@@ -155,7 +155,7 @@ impl State {
         self.concerned.retain(|fault, _| scenario.faults.contains(fault));
         if scenario.record_calls && self.calls.is_none() {
             let path =
-                std::env::var_os("FAKE_NVML_CALLS").map_or_else(|| install::calls_beside(&self.path), PathBuf::from);
+                std::env::var_os("FAKE_NVML_CALLS").map_or_else(|| install::calls_path(&self.path), PathBuf::from);
             self.calls = OpenOptions::new().create(true).append(true).open(path).ok();
         }
         self.scenario = Arc::new(scenario);

@@ -302,9 +302,9 @@ fn burst_of_a_thousand_xids_comes_one_by_one_and_earlier_ones_do_not() {
     let (_directory, gpus, nvml) = play(&scenario);
     let set = listens(&nvml);
     assert!(matches!(set.wait(20), Err(NvmlError::Timeout)));
-    let unwanted = Event { id: 2, device: 0, kind: 4, data: 0, gpu_instance: None, compute_instance: None };
+    let excluded = Event { id: 2, device: 0, kind: 4, data: 0, gpu_instance: None, compute_instance: None };
     gpus.edit(|scenario| {
-        scenario.events.push(unwanted);
+        scenario.events.push(excluded);
         scenario.xid(1, 94);
         (0..1000).for_each(|_| scenario.xid(0, 31));
         scenario.xid(0, 79);
@@ -390,8 +390,8 @@ fn gpm_measures_each_mig_device_from_the_values_at_the_later_sample() {
     })
     .unwrap();
     let second = device.gpm_mig_sample(4).unwrap();
-    let wanted = [GpmMetricId::SmUtil, GpmMetricId::DramBwUtil];
-    let measured = gpm_metrics_get(&nvml, &first, &second, &wanted).unwrap();
+    let expected = [GpmMetricId::SmUtil, GpmMetricId::DramBwUtil];
+    let measured = gpm_metrics_get(&nvml, &first, &second, &expected).unwrap();
     assert!((measured[0].as_ref().unwrap().value - 80.0).abs() < f64::EPSILON);
     assert!(matches!(measured[1], Err(NvmlError::NotSupported)));
     assert!(matches!(device.gpm_mig_sample(5), Err(NvmlError::NotFound)));
@@ -445,9 +445,9 @@ fn calls_are_noted_when_they_are_to_be_and_a_hung_one_as_well() {
     scenario.faults.push(Fault::hangs("nvmlDeviceGetClockInfo"));
     gpus.play(&scenario).unwrap();
     celsius(&nvml, 1).unwrap();
-    let noted =
+    let recorded =
         [("nvmlDeviceGetHandleByIndex_v2".to_owned(), Some(1)), ("nvmlDeviceGetTemperature".to_owned(), Some(1))];
-    assert_eq!(gpus.calls().unwrap(), noted);
+    assert_eq!(gpus.calls().unwrap(), recorded);
     drop(answered(move || nvml.device_by_index(0).unwrap().clock_info(Clock::SM).is_ok()));
     let began = Instant::now();
     while gpus.called("nvmlDeviceGetClockInfo").unwrap() == 0 {

@@ -41,14 +41,14 @@ const WITH: &[(&str, &[&str])] = &[
 ];
 
 /// What was said, and by which functions.
-struct Said<'a> {
+struct ProfileReport<'a> {
     gpus: &'a Installed,
     nvml: &'a Nvml,
     text: String,
     refused: BTreeSet<String>,
 }
 
-impl Said<'_> {
+impl ProfileReport<'_> {
     /// Of the function that was called last.
     fn line<T: Debug>(&mut self, argument: &str, value: &Result<T, NvmlError>) {
         let (function, _) = self.gpus.calls().unwrap().pop().unwrap();
@@ -62,85 +62,85 @@ impl Said<'_> {
     }
 }
 
-fn identity(gpu: &Gpu, said: &mut Said) {
-    said.line("", &gpu.uuid());
-    said.line("", &gpu.name());
-    said.line("", &gpu.index());
-    said.line("", &gpu.minor_number());
-    said.line("", &gpu.serial());
-    said.line("", &gpu.board_part_number());
-    said.line("", &gpu.vbios_version());
-    said.line("", &gpu.pci_info());
-    said.line("", &gpu.brand());
-    said.line("", &gpu.architecture());
-    said.line("", &gpu.cuda_compute_capability());
-    said.line("", &gpu.num_cores());
+fn identity(gpu: &Gpu, report: &mut ProfileReport) {
+    report.line("", &gpu.uuid());
+    report.line("", &gpu.name());
+    report.line("", &gpu.index());
+    report.line("", &gpu.minor_number());
+    report.line("", &gpu.serial());
+    report.line("", &gpu.board_part_number());
+    report.line("", &gpu.vbios_version());
+    report.line("", &gpu.pci_info());
+    report.line("", &gpu.brand());
+    report.line("", &gpu.architecture());
+    report.line("", &gpu.cuda_compute_capability());
+    report.line("", &gpu.num_cores());
 }
 
-fn values(gpu: &Gpu, said: &mut Said) {
-    said.line("", &gpu.utilization_rates());
-    said.line("", &gpu.encoder_utilization());
-    said.line("", &gpu.decoder_utilization());
-    said.line("", &gpu.memory_info());
-    said.line("", &gpu.bar1_memory_info());
-    said.line("", &gpu.temperature(TemperatureSensor::Gpu));
+fn values(gpu: &Gpu, report: &mut ProfileReport) {
+    report.line("", &gpu.utilization_rates());
+    report.line("", &gpu.encoder_utilization());
+    report.line("", &gpu.decoder_utilization());
+    report.line("", &gpu.memory_info());
+    report.line("", &gpu.bar1_memory_info());
+    report.line("", &gpu.temperature(TemperatureSensor::Gpu));
     for threshold in [TemperatureThreshold::Shutdown, TemperatureThreshold::Slowdown, TemperatureThreshold::GpuMax] {
-        said.line(&format!("{threshold:?}"), &gpu.temperature_threshold(threshold));
+        report.line(&format!("{threshold:?}"), &gpu.temperature_threshold(threshold));
     }
-    said.line("", &gpu.num_fans());
-    said.line("0", &gpu.fan_speed(0));
-    said.line("", &gpu.power_usage());
-    said.line("", &gpu.power_management_limit());
-    said.line("", &gpu.power_management_limit_default());
-    said.line("", &gpu.power_management_limit_constraints());
-    said.line("", &gpu.enforced_power_limit());
-    said.line("", &gpu.total_energy_consumption());
+    report.line("", &gpu.num_fans());
+    report.line("0", &gpu.fan_speed(0));
+    report.line("", &gpu.power_usage());
+    report.line("", &gpu.power_management_limit());
+    report.line("", &gpu.power_management_limit_default());
+    report.line("", &gpu.power_management_limit_constraints());
+    report.line("", &gpu.enforced_power_limit());
+    report.line("", &gpu.total_energy_consumption());
     for clock in [Clock::Graphics, Clock::SM, Clock::Memory, Clock::Video] {
-        said.line(&format!("{clock:?}"), &gpu.clock_info(clock));
-        said.line(&format!("{clock:?}"), &gpu.max_clock_info(clock));
+        report.line(&format!("{clock:?}"), &gpu.clock_info(clock));
+        report.line(&format!("{clock:?}"), &gpu.max_clock_info(clock));
     }
-    said.line("", &gpu.performance_state());
-    said.line("", &gpu.current_throttle_reasons_strict());
-    said.line("", &gpu.supported_throttle_reasons());
+    report.line("", &gpu.performance_state());
+    report.line("", &gpu.current_throttle_reasons_strict());
+    report.line("", &gpu.supported_throttle_reasons());
     let throttled = gpu.violation_status(PerformancePolicy::Thermal).map(|time| time.violation_time);
-    said.line("Thermal", &throttled);
+    report.line("Thermal", &throttled);
 }
 
-fn health(gpu: &Gpu, said: &mut Said) {
-    said.line("", &gpu.is_ecc_enabled());
+fn health(gpu: &Gpu, report: &mut ProfileReport) {
+    report.line("", &gpu.is_ecc_enabled());
     for counter in [EccCounter::Volatile, EccCounter::Aggregate] {
         let errors = gpu.total_ecc_errors(MemoryError::Uncorrected, counter);
-        said.line(&format!("Uncorrected, {counter:?}"), &errors);
+        report.line(&format!("Uncorrected, {counter:?}"), &errors);
     }
-    said.line("double bit", &gpu.retired_pages(RetirementCause::DoubleBitEccError));
-    said.line("", &gpu.are_pages_pending_retired());
-    let rows = remapped_rows(said.nvml, gpu);
-    said.line("", &rows);
-    said.line("", &gpu.current_pcie_link_gen());
-    said.line("", &gpu.max_pcie_link_gen());
-    said.line("", &gpu.current_pcie_link_width());
-    said.line("", &gpu.max_pcie_link_width());
-    said.line("", &gpu.pcie_replay_counter());
+    report.line("double bit", &gpu.retired_pages(RetirementCause::DoubleBitEccError));
+    report.line("", &gpu.are_pages_pending_retired());
+    let rows = remapped_rows(report.nvml, gpu);
+    report.line("", &rows);
+    report.line("", &gpu.current_pcie_link_gen());
+    report.line("", &gpu.max_pcie_link_gen());
+    report.line("", &gpu.current_pcie_link_width());
+    report.line("", &gpu.max_pcie_link_width());
+    report.line("", &gpu.pcie_replay_counter());
     let link = gpu.link_wrapper_for(11);
-    said.line("11", &link.is_active());
-    said.line("11", &link.version());
-    said.line("11, DlReplay", &link.error_counter(ErrorCounter::DlReplay));
-    said.line("send", &gpu.pcie_throughput(PcieUtilCounter::Send));
-    said.line("", &gpu.supported_event_types());
-    said.line("", &gpu.compute_mode());
-    said.line("", &gpu.is_in_persistent_mode());
-    said.line("", &gpu.is_display_connected());
-    said.line("", &gpu.is_display_active());
+    report.line("11", &link.is_active());
+    report.line("11", &link.version());
+    report.line("11, DlReplay", &link.error_counter(ErrorCounter::DlReplay));
+    report.line("send", &gpu.pcie_throughput(PcieUtilCounter::Send));
+    report.line("", &gpu.supported_event_types());
+    report.line("", &gpu.compute_mode());
+    report.line("", &gpu.is_in_persistent_mode());
+    report.line("", &gpu.is_display_connected());
+    report.line("", &gpu.is_display_active());
 }
 
-fn fields(gpu: &Gpu, said: &mut Said) {
+fn fields(gpu: &Gpu, report: &mut ProfileReport) {
     let ids: Vec<FieldId> = FIELDS.iter().map(|id| FieldId(*id)).collect();
     match gpu.field_values_for(&ids) {
         // The answers come in the order of the questions.
         Ok(values) => FIELDS.iter().zip(values).for_each(|(id, value)| {
-            said.line_of(&format!("field:{id}"), "", &value.unwrap().value);
+            report.line_of(&format!("field:{id}"), "", &value.unwrap().value);
         }),
-        Err(error) => said.line::<()>("", &Err(error)),
+        Err(error) => report.line::<()>("", &Err(error)),
     }
 }
 
@@ -156,63 +156,63 @@ fn remapped_rows(nvml: &Nvml, gpu: &Gpu) -> Result<[u32; 4], NvmlError> {
     }
 }
 
-fn work(gpu: &Gpu, said: &mut Said) {
-    said.line("", &gpu.running_compute_processes());
-    said.line("", &gpu.running_graphics_processes());
-    said.line("", &gpu.mps_running_compute_processes());
-    said.line("since 0", &gpu.process_utilization_stats(0));
-    said.line("", &gpu.is_accounting_enabled());
-    said.line("", &gpu.accounting_buffer_size());
-    said.line("", &gpu.accounting_pids());
-    said.line("", &gpu.mig_mode());
-    said.line("", &gpu.mig_device_count());
-    said.line("", &gpu.mig_is_mig_device_handle());
-    said.line("", &gpu.gpm_support());
+fn work(gpu: &Gpu, report: &mut ProfileReport) {
+    report.line("", &gpu.running_compute_processes());
+    report.line("", &gpu.running_graphics_processes());
+    report.line("", &gpu.mps_running_compute_processes());
+    report.line("since 0", &gpu.process_utilization_stats(0));
+    report.line("", &gpu.is_accounting_enabled());
+    report.line("", &gpu.accounting_buffer_size());
+    report.line("", &gpu.accounting_pids());
+    report.line("", &gpu.mig_mode());
+    report.line("", &gpu.mig_device_count());
+    report.line("", &gpu.mig_is_mig_device_handle());
+    report.line("", &gpu.gpm_support());
 }
 
-fn gpm(gpu: &Gpu, said: &mut Said) {
+fn gpm(gpu: &Gpu, report: &mut ProfileReport) {
     let measured = gpu.gpm_sample().and_then(|first| {
         let metrics = [GpmMetricId::SmUtil, GpmMetricId::DramBwUtil];
-        let measured = gpm_metrics_get(said.nvml, &first, &gpu.gpm_sample()?, &metrics)?;
+        let measured = gpm_metrics_get(report.nvml, &first, &gpu.gpm_sample()?, &metrics)?;
         Ok(measured.into_iter().map(|metric| metric.unwrap().value).collect::<Vec<_>>())
     });
-    said.line_of("nvmlGpmSampleGet", "SmUtil, DramBwUtil", &measured);
+    report.line_of("nvmlGpmSampleGet", "SmUtil, DramBwUtil", &measured);
 }
 
-fn mig_devices(gpu: &Gpu, said: &mut Said) {
+fn mig_devices(gpu: &Gpu, report: &mut ProfileReport) {
     for index in 0.. {
         let instance = match gpu.mig_device_by_index(index) {
             Ok(instance) => instance,
-            Err(error) => return said.line::<()>(&index.to_string(), &Err(error)),
+            Err(error) => return report.line::<()>(&index.to_string(), &Err(error)),
         };
         // What the device as a whole has and its parts have not is no refusal.
-        let refused = said.refused.clone();
-        writeln!(said.text, "\n# MIG device {index}").unwrap();
-        said.line("", &instance.mig_parent_device().map(|parent| parent.uuid()));
-        said.line("", &instance.attributes());
-        identity(&instance, said);
-        values(&instance, said);
-        work(&instance, said);
-        said.refused = refused;
+        let refused = report.refused.clone();
+        writeln!(report.text, "\n# MIG device {index}").unwrap();
+        report.line("", &instance.mig_parent_device().map(|parent| parent.uuid()));
+        report.line("", &instance.attributes());
+        identity(&instance, report);
+        values(&instance, report);
+        work(&instance, report);
+        report.refused = refused;
     }
 }
 
-fn read<'a>(gpus: &'a Installed, nvml: &'a Nvml) -> Said<'a> {
-    let mut said = Said { gpus, nvml, text: String::new(), refused: BTreeSet::new() };
+fn read<'a>(gpus: &'a Installed, nvml: &'a Nvml) -> ProfileReport<'a> {
+    let mut report = ProfileReport { gpus, nvml, text: String::new(), refused: BTreeSet::new() };
     let gpu = nvml.device_by_index(0).unwrap();
-    identity(&gpu, &mut said);
-    values(&gpu, &mut said);
-    health(&gpu, &mut said);
-    fields(&gpu, &mut said);
-    work(&gpu, &mut said);
-    gpm(&gpu, &mut said);
-    mig_devices(&gpu, &mut said);
-    for (one, others) in WITH {
-        if said.refused.contains(*one) {
-            said.refused.extend(others.iter().map(|other| (*other).to_owned()));
+    identity(&gpu, &mut report);
+    values(&gpu, &mut report);
+    health(&gpu, &mut report);
+    fields(&gpu, &mut report);
+    work(&gpu, &mut report);
+    gpm(&gpu, &mut report);
+    mig_devices(&gpu, &mut report);
+    for (one, rest) in WITH {
+        if report.refused.contains(*one) {
+            report.refused.extend(rest.iter().map(|other| (*other).to_owned()));
         }
     }
-    said
+    report
 }
 
 fn reads(device: Device) -> (String, BTreeSet<String>) {
@@ -221,8 +221,8 @@ fn reads(device: Device) -> (String, BTreeSet<String>) {
     scenario.record_calls = true;
     let gpus = install(directory.path(), &scenario).unwrap();
     let nvml = Nvml::builder().lib_path(gpus.library().as_os_str()).init().unwrap();
-    let said = read(&gpus, &nvml);
-    (said.text, said.refused)
+    let report = read(&gpus, &nvml);
+    (report.text, report.refused)
 }
 
 #[test]

@@ -158,13 +158,13 @@ pub(super) fn find(snapshot: &Snapshot, name: &str) -> Result<Arc<AllocView>, Ap
     find_among(snapshot, name, |_| true)
 }
 
-/// `is_meant`: of allocs with that name, these come first.
+/// `is_selected`: of allocs with that name, these come first.
 pub(super) fn find_among(
     snapshot: &Snapshot,
     id: &str,
-    is_meant: fn(&AllocView) -> bool,
+    is_selected: fn(&AllocView) -> bool,
 ) -> Result<Arc<AllocView>, ApiError> {
-    let wanted = id.to_ascii_lowercase();
+    let requested = id.to_ascii_lowercase();
     let ids = || snapshot.allocs.iter().map(|a| a.identity.id.as_str());
     // The source's own name of an observed alloc, without the source, is enough where it is unique.
     let is_called = |alloc: &&Arc<AllocView>| {
@@ -172,7 +172,7 @@ pub(super) fn find_among(
     };
     let ambiguous = |message: String| Err(ApiError::new(Code::Ambiguous, message).on("id"));
     let picked = match pick(ids(), id) {
-        PrefixMatch::None => pick(ids(), &wanted),
+        PrefixMatch::None => pick(ids(), &requested),
         picked => picked,
     };
     let mut native = snapshot.allocs.iter().filter(is_called);
@@ -180,14 +180,15 @@ pub(super) fn find_among(
         return Ok(Arc::clone(alloc));
     }
     let is_whole = |at: usize| snapshot.allocs[at].identity.id.as_str().eq_ignore_ascii_case(id);
-    let named = named(snapshot, id, is_meant);
+    let named = named(snapshot, id, is_selected);
     match (picked, named.as_slice()) {
         (PrefixMatch::One(at), named) if named.is_empty() || is_whole(at) => Ok(Arc::clone(&snapshot.allocs[at])),
         (PrefixMatch::Many(some), []) => {
             ambiguous(format!("more than one alloc has the ID prefix {id:?}: {}", some.join(", ")))
         }
         (_, []) => {
-            let near = nearest(ids(), &wanted).map_or_else(String::new, |near| format!("; the nearest ID is {near}"));
+            let near =
+                nearest(ids(), &requested).map_or_else(String::new, |near| format!("; the nearest ID is {near}"));
             let message = format!("no alloc, job or workload {id:?}{near}");
             Err(ApiError::new(Code::NotFound, message).on("id"))
         }
@@ -208,7 +209,7 @@ pub(super) fn find_among(
 }
 
 /// The allocs whose job, workload or own name this is: those that have not ended, else the newest of those that have.
-fn named<'s>(snapshot: &'s Snapshot, name: &str, is_meant: fn(&AllocView) -> bool) -> Vec<&'s Arc<AllocView>> {
+fn named<'s>(snapshot: &'s Snapshot, name: &str, is_selected: fn(&AllocView) -> bool) -> Vec<&'s Arc<AllocView>> {
     let is_called = |alloc: &&Arc<AllocView>| {
         let identity = &alloc.identity;
         let job = alloc.status.as_ref().map(|status| &status.job.id).or(identity.workload.as_ref());
@@ -216,8 +217,8 @@ fn named<'s>(snapshot: &'s Snapshot, name: &str, is_meant: fn(&AllocView) -> boo
         identity.name == name || is_job(job) || is_job(identity.workload.as_ref())
     };
     let mut found: Vec<_> = snapshot.allocs.iter().filter(is_called).collect();
-    if found.iter().any(|alloc| is_meant(alloc)) {
-        found.retain(|alloc| is_meant(alloc));
+    if found.iter().any(|alloc| is_selected(alloc)) {
+        found.retain(|alloc| is_selected(alloc));
     }
     let (ended, running): (Vec<_>, Vec<_>) = found.into_iter().partition(|alloc| alloc.ended);
     match running.is_empty() {
@@ -229,7 +230,7 @@ fn named<'s>(snapshot: &'s Snapshot, name: &str, is_meant: fn(&AllocView) -> boo
 /// [`find`], to act on it: of a managed and an observed alloc with one name, the managed one.
 ///
 /// Errors: another runtime runs it; then with the command that does it there.
-pub(super) fn ours(snapshot: &Snapshot, id: &str, action: RuntimeAction) -> Result<Arc<AllocView>, ApiError> {
+pub(super) fn find_managed(snapshot: &Snapshot, id: &str, action: RuntimeAction) -> Result<Arc<AllocView>, ApiError> {
     let alloc = find_among(snapshot, id, |alloc| alloc.observed.is_none())?;
     let Some(observed) = &alloc.observed else { return Ok(alloc) };
     let (id, source) = (&alloc.identity.id, alloc.identity.source);
@@ -252,16 +253,16 @@ enum PrefixMatch<'a> {
     None,
 }
 
-fn pick<'a>(ids: impl Iterator<Item = &'a str>, wanted: &str) -> PrefixMatch<'a> {
-    if wanted.is_empty() {
+fn pick<'a>(ids: impl Iterator<Item = &'a str>, requested: &str) -> PrefixMatch<'a> {
+    if requested.is_empty() {
         return PrefixMatch::None;
     }
     let mut found = Vec::new();
     for (at, id) in ids.enumerate() {
-        if id == wanted {
+        if id == requested {
             return PrefixMatch::One(at);
         }
-        if found.len() < MOST_NAMED && id.starts_with(wanted) {
+        if found.len() < MOST_NAMED && id.starts_with(requested) {
             found.push((at, id));
         }
     }
@@ -273,13 +274,13 @@ fn pick<'a>(ids: impl Iterator<Item = &'a str>, wanted: &str) -> PrefixMatch<'a>
 }
 
 /// The id that shares the longest beginning, if that is at least 3 characters.
-fn nearest<'a>(ids: impl Iterator<Item = &'a str>, wanted: &str) -> Option<&'a str> {
-    let shared = |id: &str| id.bytes().zip(wanted.bytes()).take_while(|(a, b)| a == b).count();
+fn nearest<'a>(ids: impl Iterator<Item = &'a str>, requested: &str) -> Option<&'a str> {
+    let shared = |id: &str| id.bytes().zip(requested.bytes()).take_while(|(a, b)| a == b).count();
     ids.max_by_key(|id| shared(id)).filter(|id| shared(id) >= 3)
 }
 
 async fn stop(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
-    let alloc = ours(&context.snapshot(), request.param(0), RuntimeAction::Stop)?;
+    let alloc = find_managed(&context.snapshot(), request.param(0), RuntimeAction::Stop)?;
     let id = &alloc.identity.id;
     let unsaved = context.runner.stop(id, Wait::No).await?;
     // One that failed and was to be replaced had not come to its end.
@@ -290,7 +291,7 @@ async fn stop(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, 
 }
 
 async fn restart(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
-    let alloc = ours(&context.snapshot(), request.param(0), RuntimeAction::Restart)?;
+    let alloc = find_managed(&context.snapshot(), request.param(0), RuntimeAction::Restart)?;
     let all = match request.query().get("all") {
         None | Some("false") => false,
         Some("true") => true,
@@ -309,7 +310,7 @@ async fn restart(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Repl
 }
 
 async fn signal(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
-    let alloc = ours(&context.snapshot(), request.param(0), RuntimeAction::Signal)?;
+    let alloc = find_managed(&context.snapshot(), request.param(0), RuntimeAction::Signal)?;
     let id = &alloc.identity.id;
     let Some(name) = request.query().get("signal").filter(|n| !n.is_empty()) else {
         return Err(ApiError::bad_parameter("signal", "say which signal: ?signal=SIGHUP"));
@@ -362,12 +363,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_prefix_finds_only_what_it_begins(ids in prop::collection::btree_set("[a-c]{1,6}", 0..20), wanted in "[a-c]{1,4}") {
+        fn a_prefix_finds_only_what_it_begins(ids in prop::collection::btree_set("[a-c]{1,6}", 0..20), requested in "[a-c]{1,4}") {
             let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-            match pick(ids.iter().copied(), &wanted) {
-                PrefixMatch::One(at) => prop_assert!(ids[at].starts_with(&wanted)),
-                PrefixMatch::Many(some) => prop_assert!(some.len() > 1 && some.iter().all(|i| i.starts_with(&wanted))),
-                PrefixMatch::None => prop_assert!(ids.iter().all(|i| !i.starts_with(&wanted))),
+            match pick(ids.iter().copied(), &requested) {
+                PrefixMatch::One(at) => prop_assert!(ids[at].starts_with(&requested)),
+                PrefixMatch::Many(some) => prop_assert!(some.len() > 1 && some.iter().all(|i| i.starts_with(&requested))),
+                PrefixMatch::None => prop_assert!(ids.iter().all(|i| !i.starts_with(&requested))),
             }
         }
     }

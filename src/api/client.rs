@@ -9,7 +9,7 @@ use crate::exporters::json::nomad as views;
 use crate::exporters::json::nomad::{NomadAllocStats, NomadHostStats};
 
 /// What Nomad's tools say beside, and what changes nothing where there is one host.
-const BESIDE: QueryRule = QueryRule::Once(&[
+const IGNORED_PARAMETERS: QueryRule = QueryRule::Once(&[
     Parameter::new("namespace", "Accepted for Nomad's tools, and ignored."),
     Parameter::new("region", "Accepted for Nomad's tools, and ignored."),
     Parameter::new("node_id", "Accepted for Nomad's tools, and ignored."),
@@ -20,7 +20,7 @@ pub(super) static ALLOCATION: Route = Route {
     path: "/v1/client/allocation/{id}/stats",
     access: Access::Read,
     about: "usage of an alloc, in Nomad's format",
-    query: BESIDE,
+    query: IGNORED_PARAMETERS,
     body: None,
     answers: &[EndpointAnswer::json::<NomadAllocStats>()],
     handler: |context, request| {
@@ -37,7 +37,7 @@ pub(super) static HOST: Route = Route {
     path: "/v1/client/stats",
     access: Access::Read,
     about: "resources and usage of this host, in Nomad's format",
-    query: BESIDE,
+    query: IGNORED_PARAMETERS,
     body: None,
     answers: &[EndpointAnswer::json::<NomadHostStats>()],
     handler: |context, request| {

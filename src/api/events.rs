@@ -25,7 +25,7 @@ use super::access::Access;
 use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
 use super::http::{ApiRequest, Origin, Reply};
-use super::pieces::PieceSource;
+use super::stream::PieceSource;
 use super::{ApiContext, Method, Route, allocs};
 use crate::board::events::{Item, Reader};
 use crate::exporters::json as views;
@@ -87,16 +87,16 @@ pub struct Followers {
 
 impl Followers {
     pub fn of(max_connections: usize) -> Followers {
-        let seats = || Arc::new(Semaphore::new((max_connections / 2).max(1)));
-        Followers { tcp: seats(), socket: seats() }
+        let slots = || Arc::new(Semaphore::new((max_connections / 2).max(1)));
+        Followers { tcp: slots(), socket: slots() }
     }
     fn seat(&self, origin: Origin) -> Result<OwnedSemaphorePermit, ApiError> {
-        let seats = match origin {
+        let slots = match origin {
             Origin::Tcp { .. } => &self.tcp,
             Origin::Socket => &self.socket,
         };
         let full = |_| ApiError::new(Code::TooManyConnections, "too many follow already; ask without follow, or later");
-        Arc::clone(seats).try_acquire_owned().map_err(full)
+        Arc::clone(slots).try_acquire_owned().map_err(full)
     }
 }
 
@@ -108,7 +108,7 @@ struct EventFilter {
 }
 
 impl EventFilter {
-    fn wants(&self, event: &Event) -> bool {
+    fn matches(&self, event: &Event) -> bool {
         self.alloc.as_ref().is_none_or(|id| event.alloc_id.as_ref() == Some(id))
             && self.task.as_deref().is_none_or(|task| event.task.as_ref().is_some_and(|of| of.as_str() == task))
     }
@@ -126,7 +126,7 @@ fn events(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiE
     let filter = EventFilter { alloc: alloc.map(|alloc| alloc.identity.id.clone()), task: task.map(str::to_owned) };
     let since = place(request)?;
     let detail = request.origin.detail();
-    if wants_stream(request)? {
+    if accepts_stream(request)? {
         let feed = EventFeed {
             _seat: context.followers.seat(request.origin)?,
             reader: context.runner.events().follow(since),
@@ -144,8 +144,8 @@ fn events(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiE
     if since > 0 {
         context.metrics.events_missed(page.missed);
     }
-    let wanted = page.events.iter().filter(|e| filter.wants(e));
-    let events = wanted.map(|event| views::event(&detail.event(event))).collect();
+    let selected = page.events.iter().filter(|e| filter.matches(e));
+    let events = selected.map(|event| views::event(&detail.event(event))).collect();
     Ok(Reply::json(&EventsAnswer { events, next, missed: page.missed }))
 }
 
@@ -162,7 +162,7 @@ fn place(request: &ApiRequest) -> Result<u64, ApiError> {
     }
 }
 
-fn wants_stream(request: &ApiRequest) -> Result<bool, ApiError> {
+fn accepts_stream(request: &ApiRequest) -> Result<bool, ApiError> {
     if request.query().get("follow").is_some() {
         return request.query().flag("follow");
     }
@@ -216,7 +216,7 @@ impl EventFeed {
         let mut text = String::new();
         for item in items {
             let (id, kind, data) = match item {
-                Item::Event(event) if !self.filter.wants(event) => continue,
+                Item::Event(event) if !self.filter.matches(event) => continue,
                 Item::Event(event) => {
                     let shown = views::event(&self.detail.event(event));
                     let data = serde_json::to_string(&shown).unwrap_or_default();
@@ -283,7 +283,7 @@ mod tests {
             alloc_id: Some("a".into()),
             task: Some(task.into()),
             message: "a\nb".to_owned(),
-            details: crate::model::few::SmallMap::default(),
+            details: crate::model::small_map::SmallMap::default(),
             fails_task: false,
         };
         log.settle(&[log.stage(event).seq]);
@@ -311,8 +311,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn filtered_event_reader_gets_place_and_heartbeats_in_a_flood_of_other_events() {
         let log = Arc::new(EventLog::default());
-        let wanted = EventFilter { task: Some("rare".to_owned()), ..EventFilter::default() };
-        let mut feed = feed(&log, 0, wanted);
+        let filter = EventFilter { task: Some("rare".to_owned()), ..EventFilter::default() };
+        let mut feed = feed(&log, 0, filter);
         assert_eq!(next(&mut feed).await, ":\n\n");
         let flood = async {
             for n in 0_u64.. {

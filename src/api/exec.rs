@@ -132,19 +132,19 @@ struct Upgrade {
 async fn exec(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
     let body: ExecBody = serde_json::from_slice(&request.body)
         .map_err(|e| ApiError::new(Code::BadRequest, format!("the body is not what exec takes: {e}")).on("body"))?;
-    let asked = checked(body)?;
+    let parsed = checked(body)?;
     let speaks =
         request.list_header("upgrade").is_some_and(|all| all.split(',').any(|one| one.trim() == EXEC_PROTOCOL));
     if !speaks || !request.is_upgradable {
         let why = format!("exec needs a connection that upgrades: Upgrade: {EXEC_PROTOCOL}");
         return Err(ApiError::new(Code::BadRequest, why).on("upgrade"));
     }
-    let alloc = allocs::ours(&context.snapshot(), request.param(0), RuntimeAction::Exec)?;
+    let alloc = allocs::find_managed(&context.snapshot(), request.param(0), RuntimeAction::Exec)?;
     let task = allocs::task_of(&alloc, request.param(1))?;
     let seat = context.exec.seat(request.peer)?;
     let metrics = Arc::clone(&context.metrics);
-    let (session, note) = match context.runner.exec(&alloc.identity.id, task.as_str(), asked).await {
-        Ok(begun) => begun,
+    let (session, note) = match context.runner.exec(&alloc.identity.id, task.as_str(), parsed).await {
+        Ok(started) => started,
         Err(error) => {
             metrics.execs.ended(ExecOutcome::Failed);
             return Err(error.into());
@@ -190,14 +190,14 @@ impl AfterUpgrade for Upgrade {
             let Upgrade { session, note, seat, metrics, stops } = *self;
             let end = match connection {
                 Some(io) => session::run(io, session, stops).await,
-                None => SessionEnd::ClientGone,
+                None => SessionEnd::ClientDisconnected,
             };
             drop(seat);
             let (how, code, outcome) = match &end {
                 SessionEnd::Exited(0) => ("exit 0".to_owned(), Some(0), ExecOutcome::Completed),
                 SessionEnd::Exited(code) => (format!("exit {code}"), Some(*code), ExecOutcome::Completed),
                 SessionEnd::Unknown(_) => ("exit code unknown".to_owned(), None, ExecOutcome::Unknown),
-                SessionEnd::ClientGone => {
+                SessionEnd::ClientDisconnected => {
                     ("killed: the client disconnected".to_owned(), None, ExecOutcome::Disconnected)
                 }
                 SessionEnd::AgentStops => ("killed: the agent stops".to_owned(), None, ExecOutcome::Disconnected),
@@ -221,16 +221,16 @@ mod tests {
     #[test]
     fn sessions_of_one_user_and_of_all_are_bounded_and_places_come_back() {
         let sessions = ExecSessions::new(false);
-        let mut seats: Vec<Seat> = (0..OF_ONE).map(|_| sessions.seat(Peer::User(1)).unwrap()).collect();
+        let mut slots: Vec<Seat> = (0..OF_ONE).map(|_| sessions.seat(Peer::User(1)).unwrap()).collect();
         assert_eq!(sessions.seat(Peer::User(1)).err().unwrap().code, Code::TooManyRequests);
         for user in 2.. {
             match sessions.seat(Peer::User(user)) {
-                Ok(seat) => seats.push(seat),
+                Ok(seat) => slots.push(seat),
                 Err(_) => break,
             }
         }
-        assert_eq!(seats.len(), AT_ONCE);
-        seats.clear();
+        assert_eq!(slots.len(), AT_ONCE);
+        slots.clear();
         sessions.seat(Peer::User(1)).unwrap();
         assert!(lock(&sessions.of).is_empty(), "nothing is left of users that are gone");
         assert_eq!(ExecSessions::new(true).seat(Peer::User(0)).err().unwrap().code, Code::Forbidden);

@@ -19,7 +19,7 @@ use super::access::Access;
 use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
 use super::http::{ApiRequest, Reply};
-use super::pieces::PieceSource;
+use super::stream::PieceSource;
 use super::{ApiContext, Method, Route, allocs};
 use crate::exporters::prometheus::BrokenOff;
 use crate::host::foreign_tree::{FileFacts, ForeignTree, FoundFile};
@@ -152,11 +152,11 @@ async fn found<T: Send + 'static>(
     work: impl FnOnce(&ForeignTree, FoundFile) -> io::Result<T> + Send + 'static,
 ) -> Result<T, ApiError> {
     let id = managed(context, request)?;
-    found_in(context, &id, asked_path(request), work).await
+    found_in(context, &id, requested_path(request), work).await
 }
 
 /// The path that a request names; by default the directory of the alloc.
-pub(super) fn asked_path(request: &ApiRequest) -> &str {
+pub(super) fn requested_path(request: &ApiRequest) -> &str {
     request.query().get("path").unwrap_or("/")
 }
 
@@ -178,10 +178,10 @@ pub(super) async fn found_in<T: Send + 'static>(
     path: &str,
     work: impl FnOnce(&ForeignTree, FoundFile) -> io::Result<T> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let (root, asked) = (context.data_dir.alloc(id), path.to_owned());
+    let (root, requested) = (context.data_dir.alloc(id), path.to_owned());
     let done = tokio::task::spawn_blocking(move || {
         let tree = ForeignTree::open(&root, is_hidden)?;
-        let found = tree.find(&asked)?;
+        let found = tree.find(&requested)?;
         work(&tree, found)
     });
     let done = done.await.map_err(|e| ApiError::new(Code::Failed, format!("reading the files was cut short: {e}")))?;

@@ -47,13 +47,18 @@ pub(super) static GC: Route = Route {
             };
             let done = context.runner.collect(what).await?;
             let removed = done.removed.into_iter().map(|(id, reason)| (id, reason.as_str().to_owned()));
-            let mut kept = verdicts(done.kept);
-            kept.extend(done.shown.into_iter().map(|id| {
+            let mut retained = verdicts(done.retained);
+            retained.extend(done.shown.into_iter().map(|id| {
                 let ended = context.snapshot().alloc(id.as_str()).and_then(|alloc| alloc.status.as_ref()?.finished_at);
                 let until = ended.map(|at| at.plus(Nanos::from_duration(context.snapshots.final_series_stay())));
                 Verdict { id, why: SERIES_SHOWN.to_owned(), until }
             }));
-            Ok(Reply::json(&Removed { removed: verdicts(removed), kept, live: done.live, left: verdicts(done.left) }))
+            Ok(Reply::json(&Removed {
+                removed: verdicts(removed),
+                retained,
+                live: done.live,
+                left: verdicts(done.left),
+            }))
         })
     },
 };
@@ -76,7 +81,8 @@ const SERIES_SHOWN: &str =
 pub struct Removed {
     pub removed: Vec<Verdict>,
     /// It was to go.
-    pub kept: Vec<Verdict>,
+    #[serde(rename = "kept")]
+    pub retained: Vec<Verdict>,
     /// With `all`, which means what has ended: what has not.
     #[serde(default)]
     pub live: Vec<AllocId>,

@@ -36,19 +36,19 @@ pub(super) static HISTORY: Route = Route {
     handler: |context, request| {
         Box::pin(async {
             let now = context.clock.now();
-            let sought = sought(request, now)?;
+            let query = history_query(request, now)?;
             let Some(history) = context.history.clone() else {
                 return Err(ApiError::new(Code::Conflict, "what has ended is not kept: history.keep is 0s"));
             };
             let turn = request.turn().await?;
-            let found = history.find(sought, request.origin.detail(), now);
+            let found = history.find(query, request.origin.detail(), now);
             let unread = |_| ApiError::new(Code::Failed, "what has ended cannot be read; the agent's log says why");
             Reply::json_in_turn(turn, found).await.map_err(unread)
         })
     },
 };
 
-fn sought(request: &ApiRequest, now: Timestamp) -> Result<HistoryQuery, ApiError> {
+fn history_query(request: &ApiRequest, now: Timestamp) -> Result<HistoryQuery, ApiError> {
     let query = request.query();
     let text = |name: &str| query.get(name).map(str::to_owned);
     let source =

@@ -22,7 +22,7 @@ impl OurNames<'_> {
         let Some(name) = host_name(host) else { return false };
         let name = absolute(name);
         let configured = self.configured.iter().map(String::as_str);
-        if ["localhost", self.of_host].into_iter().chain(configured).any(|ours| means(ours, name)) {
+        if ["localhost", self.of_host].into_iter().chain(configured).any(|own| means(own, name)) {
             return true;
         }
         let bare = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
@@ -43,8 +43,8 @@ pub(super) fn absolute(name: &str) -> &str {
 
 /// `*.cluster.example` means each name below that domain, at any depth, and not the domain. The administrator of that
 /// domain can point any name at this agent and have a page of that name let in: the user of the setting accepts that.
-fn means(ours: &str, name: &str) -> bool {
-    let Some(domain) = ours.strip_prefix('*') else { return ours.eq_ignore_ascii_case(name) };
+fn means(own: &str, name: &str) -> bool {
+    let Some(domain) = own.strip_prefix('*') else { return own.eq_ignore_ascii_case(name) };
     let below = name.len().checked_sub(domain.len()).and_then(|at| name.split_at_checked(at));
     below.is_some_and(|(label, end)| !label.is_empty() && end.eq_ignore_ascii_case(domain))
 }
@@ -72,7 +72,7 @@ mod tests {
         OurNames { local: "192.0.2.7:9740".parse().unwrap(), on_each_address, of_host, configured }.have(host)
     }
 
-    fn ours(host: &str) -> bool {
+    fn accepts_host(host: &str) -> bool {
         has(false, "Node-7", host)
     }
 
@@ -94,7 +94,7 @@ mod tests {
             "node-7.",
             "node-7.:9740",
         ] {
-            assert!(ours(host), "{host}");
+            assert!(accepts_host(host), "{host}");
         }
     }
 
@@ -108,7 +108,7 @@ mod tests {
             "web-1.prod.example",
             "web-1.rack-2.PROD.example:80",
         ] {
-            assert!(ours(host), "{host}");
+            assert!(accepts_host(host), "{host}");
         }
     }
 
@@ -144,7 +144,7 @@ mod tests {
             "node-77",
             "x.node-7",
         ] {
-            assert!(!ours(host), "{host}");
+            assert!(!accepts_host(host), "{host}");
         }
         assert!(!has(false, "", ":9740") && !has(false, "", ""), "a host without a name has none");
     }
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn an_agent_on_each_address_takes_any_address_and_no_other_name() {
         for host in ["192.0.2.8", "192.0.2.8:9740", "10.1.2.3:80", "[2001:db8::2]", "[2001:db8::2]:9740"] {
-            assert!(has(true, "node-7", host) && !ours(host), "{host}");
+            assert!(has(true, "node-7", host) && !accepts_host(host), "{host}");
         }
         for host in
             ["evil.example", "192.0.2.8.evil.example", "192.0.2.8.", "0x7f000001", "3221225992", "192.0.2", "[::2"]
@@ -165,7 +165,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_host_panics(host in ".*") {
-            let _ = (ours(&host), has(true, "", &host));
+            let _ = (accepts_host(&host), has(true, "", &host));
         }
     }
 }

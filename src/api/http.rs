@@ -7,9 +7,9 @@ use hyper::HeaderMap;
 use tokio::sync::Semaphore;
 
 use super::error::{ApiError, Code};
-use super::pieces::PieceSource;
+use super::response_budget::{UnsentBudget, WriteTurn};
+use super::stream::PieceSource;
 use super::target::{Query, RequestTarget};
-use super::unsent::{UnsentBudget, WriteTurn};
 use crate::exporters::prometheus::{BodyStart, BodyStream, BrokenOff};
 use crate::host::http::tunnel::Tunnel;
 use crate::model::answer::Detail;
@@ -137,7 +137,7 @@ impl Reply {
     /// Errors: its writer failed before anything was sent.
     pub(super) async fn json_in_turn(turn: WriteTurn, stream: BodyStream) -> Result<Reply, BrokenOff> {
         const JSON: &str = "application/json";
-        let reply = match stream.begun().await? {
+        let reply = match stream.start().await? {
             BodyStart::Whole(body) => Reply::new(JSON, body),
             BodyStart::Pieces(stream) => Reply::following(JSON, Box::new(stream)),
         };

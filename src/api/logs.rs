@@ -87,7 +87,7 @@ async fn logs(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, 
 
 /// The directory of an alloc's logs, and its task.
 fn logs_of(context: &ApiContext, request: &ApiRequest) -> Result<(PathBuf, TaskName), ApiError> {
-    let alloc = allocs::ours(&context.snapshot(), request.param(0), RuntimeAction::Logs)?;
+    let alloc = allocs::find_managed(&context.snapshot(), request.param(0), RuntimeAction::Logs)?;
     // The name comes from the alloc, never from the request: no path that the caller chooses.
     let task = allocs::task_of(&alloc, request.param(1))?;
     let group = alloc.status.as_ref().and_then(|status| status.task_group());

@@ -67,7 +67,7 @@ async fn metrics(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Repl
     let began = Instant::now();
     let accept = request.list_header("accept");
     let accept_encoding = request.list_header("accept-encoding");
-    let wanted = MetricsQuery {
+    let query = MetricsQuery {
         form: negotiate::representation(accept.as_deref()),
         encoding: negotiate::encoding(accept_encoding.as_deref(), request.origin.is_loopback()),
         names: request.query().all("name[]"),
@@ -75,22 +75,22 @@ async fn metrics(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Repl
         profile: profile(request)?,
         scraper: scraper(request, &accept.unwrap_or_default()),
     };
-    if let Some(scraper) = &wanted.scraper {
+    if let Some(scraper) = &query.scraper {
         context.scrapers.seen(scraper);
     }
     let snapshot = context.snapshots.refresh().await;
     let version = snapshot.version;
-    let reply = body(context, snapshot, &wanted, began).await;
-    let (format, encoding) = (wanted.form.format.as_str(), wanted.encoding.as_str());
+    let reply = body(context, snapshot, &query, began).await;
+    let (format, encoding) = (query.form.format.as_str(), query.encoding.as_str());
     if let Err(error) = &reply {
         context.metrics.scraped(format, encoding, error.status(), began.elapsed());
     }
     let mut reply = reply?.header("vary", "accept, accept-encoding");
-    if wanted.encoding != Encoding::Identity {
+    if query.encoding != Encoding::Identity {
         reply = reply.header("content-encoding", encoding);
     }
-    if wanted.is_everything()
-        && let Some(scraper) = wanted.scraper
+    if query.is_everything()
+        && let Some(scraper) = query.scraper
     {
         let scrapers = Arc::clone(&context.scrapers);
         reply.when_written = Some(Box::new(move || scrapers.ack(&scraper, version)));
@@ -104,16 +104,16 @@ async fn metrics(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Repl
 async fn body(
     context: &ApiContext,
     snapshot: Arc<Snapshot>,
-    wanted: &MetricsQuery,
+    query: &MetricsQuery,
     began: Instant,
 ) -> Result<Reply, ApiError> {
-    let (format, encoding, kind) = (wanted.form.format, wanted.encoding, wanted.form.content_type);
+    let (format, encoding, kind) = (query.form.format, query.encoding, query.form.content_type);
     let (bodies, is_plain) = (Arc::clone(&context.bodies), encoding == Encoding::Identity);
-    let narrowed = if wanted.is_everything() { None } else { Some(filter(&bodies, wanted)?) };
+    let narrowed = if query.is_everything() { None } else { Some(filter(&bodies, query)?) };
     if narrowed.is_none()
-        && let Some(scraper) = &wanted.scraper
+        && let Some(scraper) = &query.scraper
     {
-        bodies.came(scraper, format, encoding);
+        bodies.record_visit(scraper, format, encoding);
     }
     let waited = began.elapsed();
     let stream = match &narrowed {
@@ -134,18 +134,18 @@ async fn body(
 }
 
 /// Errors: an unknown family or source.
-fn filter(bodies: &Bodies, wanted: &MetricsQuery) -> Result<Filter, ApiError> {
+fn filter(bodies: &Bodies, query: &MetricsQuery) -> Result<Filter, ApiError> {
     let family = |name: &String| catalogue::family(name).map(|f| f.name).ok_or_else(|| unknown(name));
-    let names = wanted.names.iter().map(family).collect::<Result<Vec<_>, _>>()?;
-    let sources = wanted.sources.iter().map(String::as_str);
+    let names = query.names.iter().map(family).collect::<Result<Vec<_>, _>>()?;
+    let sources = query.sources.iter().map(String::as_str);
     let filter = Filter::new(names, sources).map_err(|e| ApiError::bad_parameter("source", e.to_string()))?;
-    Ok(filter.selecting(bodies.selection(wanted.profile)))
+    Ok(filter.selecting(bodies.selection(query.profile)))
 }
 
 /// Errors: there is no such profile.
 fn profile(request: &ApiRequest) -> Result<Option<Profile>, ApiError> {
-    let wanted = request.query().all("profile");
-    let Some(text) = wanted.last() else { return Ok(None) };
+    let requested = request.query().all("profile");
+    let Some(text) = requested.last() else { return Ok(None) };
     let known = || format!("{text:?} is none of {}", Profile::ALL.map(Profile::as_str).join(", "));
     Profile::parse(text).map(Some).ok_or_else(|| ApiError::bad_parameter("profile", known()))
 }

@@ -110,13 +110,13 @@ impl ExpositionKind {
         [ExpositionKind::Protobuf, ExpositionKind::OpenMetrics, ExpositionKind::Text1, ExpositionKind::Text];
 
     /// Those that an element means, and how exactly: `type/sub` over `type/*` over `*/*`.
-    fn meant(element: &Element<'_>) -> Option<(ExpositionKind, u8)> {
+    fn matching(element: &Element<'_>) -> Option<(ExpositionKind, u8)> {
         let version = element.parameter("version");
         match element.name.as_str() {
             "application/vnd.google.protobuf" => {
-                let is_ours = element.parameter("proto") == Some("io.prometheus.client.MetricFamily")
+                let is_own = element.parameter("proto") == Some("io.prometheus.client.MetricFamily")
                     && element.parameter("encoding") == Some("delimited");
-                is_ours.then_some((ExpositionKind::Protobuf, 2))
+                is_own.then_some((ExpositionKind::Protobuf, 2))
             }
             "application/openmetrics-text" if matches!(version, None | Some("1.0.0")) => {
                 Some((ExpositionKind::OpenMetrics, 2))
@@ -151,23 +151,23 @@ impl ExpositionKind {
 /// The format for this `Accept` header. Nothing that we can write is wanted: text, as every Prometheus exporter does,
 /// because a scraper can do more with it than with a refusal.
 pub fn representation(accept: Option<&str>) -> Representation {
-    let mut wanted: [Option<(u8, u16, Option<NameEscaping>)>; 4] = [None; 4];
+    let mut requested: [Option<(u8, u16, Option<NameEscaping>)>; 4] = [None; 4];
     for element in elements(accept.unwrap_or("")) {
-        let Some((kind, exactness)) = ExpositionKind::meant(&element) else { continue };
+        let Some((kind, exactness)) = ExpositionKind::matching(&element) else { continue };
         // The more exact range decides the weight of a format.
-        let slot = &mut wanted[kind as usize];
+        let slot = &mut requested[kind as usize];
         if slot.is_none_or(|(have, weight, _)| (exactness, element.weight) > (have, weight)) {
             *slot = Some((exactness, element.weight, NameEscaping::of(&element)));
         }
     }
-    let weight = |kind: &ExpositionKind| wanted[*kind as usize].map_or(0, |(_, weight, _)| weight);
+    let weight = |kind: &ExpositionKind| requested[*kind as usize].map_or(0, |(_, weight, _)| weight);
     let best = ExpositionKind::ALL
         .into_iter()
         .rev()
         .max_by_key(weight)
         .filter(|kind| weight(kind) > 0)
         .unwrap_or(ExpositionKind::Text);
-    best.representation(wanted[best as usize].and_then(|(_, _, escaping)| escaping))
+    best.representation(requested[best as usize].and_then(|(_, _, escaping)| escaping))
 }
 
 /// The encoding for this `Accept-Encoding` header. A loopback peer gets identity, because compressing costs both sides

@@ -21,7 +21,7 @@ pub(super) static SERIES: Route = Route {
     answers: &[EndpointAnswer::json::<SeriesAnswer>()],
     handler: |context, request| {
         Box::pin(async {
-            let recent = kept(context)?;
+            let recent = recent_history(context)?;
             let (at, body) = encoded(move || recent.series()).await?;
             Ok(tagged(request, &format!("{:x}", at.0), Reply::new("application/json", body)))
         })
@@ -38,7 +38,7 @@ pub(super) static ALLOC: Route = Route {
     answers: &[EndpointAnswer::json::<AllocSeriesAnswer>()],
     handler: |context, request| {
         Box::pin(async {
-            let recent = kept(context)?;
+            let recent = recent_history(context)?;
             let id = alloc(context, &recent, request)?;
             let body = encoded(move || recent.of_alloc(&id)).await?;
             Ok(Reply::new("application/json", body))
@@ -56,7 +56,7 @@ fn alloc(context: &ApiContext, recent: &RecentHistory, request: &ApiRequest) -> 
     }
 }
 
-fn kept(context: &ApiContext) -> Result<Arc<RecentHistory>, ApiError> {
+fn recent_history(context: &ApiContext) -> Result<Arc<RecentHistory>, ApiError> {
     let off = || ApiError::new(Code::Conflict, "the last hour is not kept: history.series_max_bytes is 0");
     context.recent.clone().ok_or_else(off)
 }

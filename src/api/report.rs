@@ -28,7 +28,7 @@ pub(super) static REPORT: Route = Route {
     answers: &[EndpointAnswer::json::<UsageReport>()],
     handler: |context, request| {
         Box::pin(async {
-            let query = asked(request, context.clock.now())?;
+            let query = report_query(request, context.clock.now())?;
             let context = Arc::clone(context);
             // To unpack and add up months takes a part of a second of a core.
             let turn = request.turn().await?;
@@ -50,7 +50,7 @@ pub(super) static REPORT: Route = Route {
     },
 };
 
-fn asked(request: &ApiRequest, now: Timestamp) -> Result<ReportQuery, ApiError> {
+fn report_query(request: &ApiRequest, now: Timestamp) -> Result<ReportQuery, ApiError> {
     let query = request.query();
     let source =
         query.get("source").map(|word| AllocSource::named(word).map_err(|e| ApiError::bad_parameter("source", e)));

@@ -21,7 +21,7 @@ use super::error::{ApiError, Code};
 use super::guard::{GuardedSocket, ResponseProgress, WholeBody};
 use super::host_header::{self, OurNames};
 use super::http::{ApiRequest, Origin, Peer, Reply};
-use super::pieces::{ResponseBody, StreamedBody};
+use super::stream::{ResponseBody, StreamedBody};
 use super::target::RequestTarget;
 use super::web::{ConnectionIdentity, TcpCaller, handshake_refusal};
 use super::{Config, Method, PublicAccess, ROUTES, Route, ServerState, health};
@@ -35,15 +35,15 @@ const MAX_HEAD_BYTES: usize = 16 << 10;
 const MAX_HEADERS: usize = 64;
 /// So many may stand, and for so long until they have asked.
 const STANDING: usize = 32;
-const ASKS_WITHIN: Duration = Duration::from_millis(500);
+const REQUEST_WITHIN: Duration = Duration::from_millis(500);
 
 /// Serves TCP until `stop` turns true, then finishes what it has begun.
 pub async fn serve_tcp(listener: TcpListener, door: Arc<ServerState>, mut stop: watch::Receiver<bool>) {
-    let seats = Seats::of(&door);
+    let slots = ConnectionSlots::of(&door);
     let finish = stop.clone();
     loop {
         let (socket, peer) = tokio::select! {
-            () = stopped(&mut stop) => return finished(&seats, &door).await,
+            () = stopped(&mut stop) => return finished(&slots, &door).await,
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => { refused(&error).await; continue }
@@ -53,11 +53,11 @@ pub async fn serve_tcp(listener: TcpListener, door: Arc<ServerState>, mut stop: 
         // An answer is one write; waiting for more to send would only delay it.
         let _ = socket.set_nodelay(true);
         keep_alive(&socket);
-        let Ok(permit) = Arc::clone(&seats.taken).try_acquire_owned() else {
+        let Ok(permit) = Arc::clone(&slots.taken).try_acquire_owned() else {
             door.gate.count(AccessRefusal::TooManyConnections, peer, "too many connections");
             // A client that speaks TLS would take the reason for noise: its connection is closed without one.
             if !door.gate.speaks_tls() {
-                seats.turn_away(socket);
+                slots.reject(socket);
             }
             continue;
         };
@@ -71,18 +71,18 @@ pub async fn serve_tcp(listener: TcpListener, door: Arc<ServerState>, mut stop: 
 
 /// Serves the Unix socket likewise, with seats of its own: who floods TCP cannot lock the operator out.
 pub async fn serve_unix(listener: UnixListener, door: Arc<ServerState>, mut stop: watch::Receiver<bool>) {
-    let seats = Seats::of(&door);
+    let slots = ConnectionSlots::of(&door);
     let finish = stop.clone();
     loop {
         let socket = tokio::select! {
-            () = stopped(&mut stop) => return finished(&seats, &door).await,
+            () = stopped(&mut stop) => return finished(&slots, &door).await,
             accepted = listener.accept() => match accepted {
                 Ok((socket, _)) => socket,
                 Err(error) => { refused(&error).await; continue }
             },
         };
-        let Ok(permit) = Arc::clone(&seats.taken).try_acquire_owned() else {
-            seats.turn_away(socket);
+        let Ok(permit) = Arc::clone(&slots.taken).try_acquire_owned() else {
+            slots.reject(socket);
             continue;
         };
         let (door, finish) = (Arc::clone(&door), finish.clone());
@@ -113,28 +113,28 @@ fn keep_alive(socket: &TcpStream) {
 }
 
 /// Of one listener.
-struct Seats {
+struct ConnectionSlots {
     taken: Arc<Semaphore>,
     /// For who is turned away, until it has heard why: more are sent off without a wait, so that a flood holds no
     /// descriptors.
     standing: Arc<Semaphore>,
 }
 
-impl Seats {
-    fn of(door: &ServerState) -> Seats {
+impl ConnectionSlots {
+    fn of(door: &ServerState) -> ConnectionSlots {
         let of = |places| Arc::new(Semaphore::new(places));
-        Seats { taken: of(door.config.max_connections), standing: of(STANDING) }
+        ConnectionSlots { taken: of(door.config.max_connections), standing: of(STANDING) }
     }
-    fn turn_away<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, socket: S) {
+    fn reject<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, socket: S) {
         let standing = Arc::clone(&self.standing).try_acquire_owned().ok();
-        tokio::spawn(turn_away(socket, standing));
+        tokio::spawn(reject(socket, standing));
     }
 }
 
 /// Every seat is free again: all answers that had begun are written.
-async fn finished(seats: &Seats, door: &ServerState) {
+async fn finished(slots: &ConnectionSlots, door: &ServerState) {
     let all = u32::try_from(door.config.max_connections).unwrap_or(u32::MAX);
-    let _ = seats.taken.acquire_many(all).await;
+    let _ = slots.taken.acquire_many(all).await;
 }
 
 /// Out of descriptors or memory: the connection stays in the queue, so trying at once would only burn the CPU.
@@ -147,21 +147,21 @@ async fn refused(error: &std::io::Error) {
 ///
 /// A connection with standing room is read before the answer, and after it until it closes: its library would take an
 /// answer to no request, or one with unread input, for a broken connection.
-async fn turn_away<S: AsyncRead + AsyncWrite + Unpin>(mut socket: S, standing: Option<OwnedSemaphorePermit>) {
+async fn reject<S: AsyncRead + AsyncWrite + Unpin>(mut socket: S, standing: Option<OwnedSemaphorePermit>) {
     let body = ApiError::new(Code::TooManyConnections, "too many connections; try again, and close those not in use");
-    send_off(&mut socket, &body, standing.is_some()).await;
+    send_rejection(&mut socket, &body, standing.is_some()).await;
 }
 
-/// `hears`: its request is read, before and after the answer.
-async fn send_off<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut S, body: &ApiError, hears: bool) {
-    let mut heard = [0; 4096];
+/// `reads_request`: its request is read, before and after the answer.
+async fn send_rejection<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut S, body: &ApiError, reads_request: bool) {
+    let mut received = [0; 4096];
     let answer = async {
-        if hears {
-            let _ = tokio::time::timeout(ASKS_WITHIN, socket.read(&mut heard)).await;
+        if reads_request {
+            let _ = tokio::time::timeout(REQUEST_WITHIN, socket.read(&mut received)).await;
         }
         socket.write_all(&body.to_wire()).await?;
         socket.shutdown().await?;
-        while hears && socket.read(&mut heard).await? > 0 {}
+        while reads_request && socket.read(&mut received).await? > 0 {}
         Ok::<_, std::io::Error>(())
     };
     let _ = tokio::time::timeout(Duration::from_secs(1), answer).await;
@@ -189,7 +189,7 @@ async fn knock(
             Ok(_) if first[0] != HANDSHAKE => {
                 let why = "plain HTTP came in on a port that speaks TLS: ask with https://";
                 door.gate.count(AccessRefusal::PlainHttp, peer, why);
-                send_off(&mut socket, &ApiError::new(Code::TlsRequired, why), true).await;
+                send_rejection(&mut socket, &ApiError::new(Code::TlsRequired, why), true).await;
                 return None;
             }
             Ok(_) => {}
@@ -271,8 +271,8 @@ async fn answer(
                 door.gate.count(reason, peer, &error.message);
             }
             let reply = Reply::error(&error);
-            let asks = error.code == Code::Unauthorized;
-            if asks { reply.header("www-authenticate", door.gate.challenge()) } else { reply }
+            let needs_credentials = error.code == Code::Unauthorized;
+            if needs_credentials { reply.header("www-authenticate", door.gate.challenge()) } else { reply }
         }
     };
     progress.received();
@@ -413,10 +413,10 @@ fn check_host(
         of_host: uname.nodename().to_str().unwrap_or_default(),
         configured: &config.host_names,
     };
-    let ours = |host: &str| names.have(host) || by_certificate(host) || is_alias(host, names.of_host);
+    let is_own = |host: &str| names.have(host) || by_certificate(host) || is_alias(host, names.of_host);
     let wrong = |message: String| ApiError::new(Code::WrongHost, message).on("host").because(AccessRefusal::WrongHost);
     match (host, more) {
-        (Some(host), false) if ours(host) && absolute.is_none_or(ours) => Ok(()),
+        (Some(host), false) if is_own(host) && absolute.is_none_or(is_own) => Ok(()),
         (_, true) => Err(wrong("a request has one Host header, this one has more".to_owned())),
         (host, false) => Err(wrong(match absolute.or(host) {
             None => "the request has no Host header".to_owned(),

@@ -170,9 +170,9 @@ async fn answer(
     request: &ApiRequest,
     write: impl Fn(&[Instance<'_>], &mut dyn Write) -> io::Result<()> + Send + 'static,
 ) -> Result<Reply, ApiError> {
-    let (wanted, allocs) = (ServiceQuery::of(request), context.runner.board().services.all());
+    let (requested, allocs) = (ServiceQuery::of(request), context.runner.board().services.all());
     let turn = request.turn().await?;
-    let stream = BodyStream::of_writer(move |out| write(&wanted.choose(&allocs), out));
+    let stream = BodyStream::of_writer(move |out| write(&requested.choose(&allocs), out));
     let failed = |_| ApiError::new(Code::Failed, "encoding the answer failed; the agent's log says why");
     Reply::json_in_turn(turn, stream).await.map_err(failed)
 }

@@ -10,9 +10,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use super::access::Access;
 use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
-use super::files::{asked_path, found_in, managed};
+use super::files::{found_in, managed, requested_path};
 use super::http::Reply;
-use super::pieces::PieceSource;
+use super::stream::PieceSource;
 use super::{ApiContext, Method, Route};
 use crate::exporters::prometheus::BrokenOff;
 use crate::host::foreign_tree::{ForeignTree, FoundFile};
@@ -43,7 +43,7 @@ pub(super) static SNAPSHOT: Route = Route {
     handler: |context, request| {
         Box::pin(async {
             let id = managed(context, request)?;
-            archived(context, &id, asked_path(request), write_snapshot).await
+            archived(context, &id, requested_path(request), write_snapshot).await
         })
     },
 };

@@ -30,20 +30,20 @@ impl RequestTarget {
 
     /// The values of the `{...}` segments if `pattern` (`/v1/allocs/{id}`) is this path.
     pub fn matches(&self, pattern: &str) -> Option<Vec<String>> {
-        let mut wanted = pattern.strip_prefix('/').unwrap_or(pattern).split('/').filter(|s| !s.is_empty());
+        let mut selected = pattern.strip_prefix('/').unwrap_or(pattern).split('/').filter(|s| !s.is_empty());
         let mut params = Vec::new();
         for have in &self.segments {
-            let want = wanted.next()?;
-            if want.starts_with('{') {
+            let expected = selected.next()?;
+            if expected.starts_with('{') {
                 if have.is_empty() {
                     return None;
                 }
                 params.push(have.clone());
-            } else if want != have {
+            } else if expected != have {
                 return None;
             }
         }
-        wanted.next().is_none().then_some(params)
+        selected.next().is_none().then_some(params)
     }
 }
 

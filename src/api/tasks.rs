@@ -32,9 +32,9 @@ pub(super) static TASKS: Route = Route {
 };
 
 /// Answered snapshots are kept for clients that return: for so long, and twice as long at most.
-const KEPT_FOR: Duration = Duration::from_secs(10);
+const RETAINED_FOR: Duration = Duration::from_secs(10);
 /// Clients that ask each second all receive the same two: of this tick, and of the one before.
-const KEPT: usize = 2;
+const RETAINED: usize = 2;
 
 async fn answer(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
     let (context, detail) = (Arc::clone(context), request.origin.detail());
@@ -81,13 +81,14 @@ struct SharedTable(Mutex<Option<(Instant, u64, Bytes)>>);
 impl SharedTable {
     /// Blocks while it is encoded, by whichever client asks first.
     fn get(table: &Arc<SharedTable>, snapshot: &Snapshot, detail: Detail) -> Bytes {
-        let mut kept = lock(&table.0);
-        if let Some((asked, _, body)) = kept.as_mut().filter(|(_, version, _)| *version == snapshot.version) {
-            *asked = Instant::now();
+        let mut retained = lock(&table.0);
+        if let Some((requested_at, _, body)) = retained.as_mut().filter(|(_, version, _)| *version == snapshot.version)
+        {
+            *requested_at = Instant::now();
             return body.clone();
         }
         let body = Bytes::from(tasks::all(snapshot, detail));
-        if kept.replace((Instant::now(), snapshot.version, body.clone())).is_none() {
+        if retained.replace((Instant::now(), snapshot.version, body.clone())).is_none() {
             tokio::spawn(SharedTable::forget(Arc::clone(table)));
         }
         body
@@ -96,10 +97,10 @@ impl SharedTable {
     /// Gives its memory back when no client has asked for long.
     async fn forget(table: Arc<SharedTable>) {
         loop {
-            tokio::time::sleep(KEPT_FOR).await;
-            let mut kept = lock(&table.0);
-            *kept = kept.take().filter(|(asked, ..)| asked.elapsed() < KEPT_FOR);
-            if kept.is_none() {
+            tokio::time::sleep(RETAINED_FOR).await;
+            let mut retained = lock(&table.0);
+            *retained = retained.take().filter(|(requested_at, ..)| requested_at.elapsed() < RETAINED_FOR);
+            if retained.is_none() {
                 return;
             }
         }
@@ -122,30 +123,30 @@ impl RecentSnapshots {
     }
 
     fn keep(recent: &Arc<RecentSnapshots>, snapshot: Arc<Snapshot>) {
-        let mut kept = lock(&recent.snapshots);
-        if kept.is_empty() {
+        let mut retained = lock(&recent.snapshots);
+        if retained.is_empty() {
             tokio::spawn(RecentSnapshots::forget(Arc::clone(recent)));
         }
-        let mut gone: Vec<_> = kept.extract_if(.., |(_, old)| old.taken_at == snapshot.taken_at).collect();
-        if kept.len() == KEPT {
-            gone.push(kept.remove(0));
+        let mut removed: Vec<_> = retained.extract_if(.., |(_, old)| old.taken_at == snapshot.taken_at).collect();
+        if retained.len() == RETAINED {
+            removed.push(retained.remove(0));
         }
-        kept.push((Instant::now(), snapshot));
+        retained.push((Instant::now(), snapshot));
         // No request waits until it is taken apart.
-        drop(kept);
-        drop(gone);
+        drop(retained);
+        drop(removed);
     }
 
     /// Until no client has come back for long: each is some megabytes.
     async fn forget(recent: Arc<RecentSnapshots>) {
         loop {
-            tokio::time::sleep(KEPT_FOR).await;
-            let (gone, is_over) = {
-                let mut kept = lock(&recent.snapshots);
-                let gone: Vec<_> = kept.extract_if(.., |(at, _)| at.elapsed() >= KEPT_FOR).collect();
-                (gone, kept.is_empty())
+            tokio::time::sleep(RETAINED_FOR).await;
+            let (removed, is_over) = {
+                let mut retained = lock(&recent.snapshots);
+                let removed: Vec<_> = retained.extract_if(.., |(at, _)| at.elapsed() >= RETAINED_FOR).collect();
+                (removed, retained.is_empty())
             };
-            drop(gone);
+            drop(removed);
             if is_over {
                 return;
             }
@@ -157,7 +158,7 @@ impl RecentSnapshots {
 mod tests {
     use super::*;
     use crate::model::units::Timestamp;
-    use crate::snapshot::itself::tests::info;
+    use crate::snapshot::agent::tests::info;
 
     fn snapshot(taken_at: u64) -> Arc<Snapshot> {
         Arc::new(Snapshot::empty(Arc::new(info()), Timestamp(taken_at)))
@@ -170,17 +171,17 @@ mod tests {
         for taken_at in [1, 2, 2, 3] {
             RecentSnapshots::keep(&recent, snapshot(taken_at));
         }
-        let is_kept = |taken_at| recent.find(taken_at).is_some();
-        assert_eq!([1, 2, 3].map(is_kept), [false, true, true], "of this tick and of the one before");
-        tokio::time::sleep(KEPT_FOR / 2).await;
+        let is_retained = |taken_at| recent.find(taken_at).is_some();
+        assert_eq!([1, 2, 3].map(is_retained), [false, true, true], "of this tick and of the one before");
+        tokio::time::sleep(RETAINED_FOR / 2).await;
         RecentSnapshots::keep(&recent, snapshot(4));
-        tokio::time::sleep(KEPT_FOR - Duration::from_secs(1)).await;
-        let is_kept = |taken_at| recent.find(taken_at).is_some();
-        assert_eq!([2, 3, 4].map(is_kept), [false, false, true]);
-        tokio::time::sleep(KEPT_FOR * 2).await;
+        tokio::time::sleep(RETAINED_FOR - Duration::from_secs(1)).await;
+        let is_retained = |taken_at| recent.find(taken_at).is_some();
+        assert_eq!([2, 3, 4].map(is_retained), [false, false, true]);
+        tokio::time::sleep(RETAINED_FOR * 2).await;
         assert!(lock(&recent.snapshots).is_empty());
         RecentSnapshots::keep(&recent, snapshot(5));
-        tokio::time::sleep(KEPT_FOR * 3).await;
+        tokio::time::sleep(RETAINED_FOR * 3).await;
         assert!(lock(&recent.snapshots).is_empty(), "nor the snapshot of a later client");
     }
 }

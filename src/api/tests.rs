@@ -425,7 +425,7 @@ fn a_scrape_is_acknowledged_once_its_whole_body_is_written_and_never_before() {
 #[test]
 fn client_that_does_not_read_delays_no_other() {
     let server = server();
-    let ask = |target: &str| {
+    let query = |target: &str| {
         let mut stream = TcpStream::connect(server.tcp).unwrap();
         stream.write_all(request("GET", target, "", "").as_bytes()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -433,7 +433,7 @@ fn client_that_does_not_read_delays_no_other() {
     };
     // The first is encoded while it is sent, each narrowed one on its own, and the last gets the stored body.
     let mut silent: Vec<TcpStream> =
-        ["/metrics", "/metrics?profile=full", "/metrics?profile=full", "/metrics"].map(ask).into();
+        ["/metrics", "/metrics?profile=full", "/metrics?profile=full", "/metrics"].map(query).into();
     std::thread::sleep(Duration::from_millis(200));
     let whole = server.tcp("GET", "/metrics", "").body;
     let narrowed = server.tcp("GET", "/metrics?profile=full", "").body;
@@ -524,17 +524,17 @@ fn slow_request_is_cut_off_and_idle_connection_is_closed() {
     }
     assert!(cut, "a head of one byte each 20 ms must end the connection");
 
-    let mut kept = TcpStream::connect(server.tcp).unwrap();
-    kept.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut open = TcpStream::connect(server.tcp).unwrap();
+    open.set_read_timeout(Some(PATIENCE)).unwrap();
     for _ in 0..2 {
-        kept.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        open.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         let mut head = [0; 4096];
-        assert!(kept.read(&mut head).unwrap() > 0);
+        assert!(open.read(&mut head).unwrap() > 0);
         // Longer than a request may take, shorter than one may idle.
         std::thread::sleep(Duration::from_millis(240));
     }
     let mut rest = Vec::new();
-    kept.read_to_end(&mut rest).unwrap();
+    open.read_to_end(&mut rest).unwrap();
     assert!(rest.is_empty(), "an idle connection is closed without a word");
 }
 
@@ -560,10 +560,10 @@ fn an_idle_connection_has_its_time_from_the_answer_on() {
         ..ConnectionTimeouts::default()
     };
     let server = server_with(Config { patience, ..Config::default() });
-    let mut kept = UnixStream::connect(&server.unix).unwrap();
-    kept.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    kept.write_all(b"GET /v1/node HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    assert!(kept.read_to_end(&mut Vec::new()).unwrap() > 0, "answered, and then closed");
+    let mut open = UnixStream::connect(&server.unix).unwrap();
+    open.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    open.write_all(b"GET /v1/node HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    assert!(open.read_to_end(&mut Vec::new()).unwrap() > 0, "answered, and then closed");
 }
 
 /// A connection that is refused for lack of a seat gets the reason, also if its request comes only after that; an idle
@@ -576,7 +576,7 @@ fn connection_without_a_seat_gets_the_reason_before_its_request() {
     let mut held = UnixStream::connect(&server.unix).unwrap();
     held.write_all(b"GET /v1/node HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     assert!(held.read(&mut [0; 4096]).unwrap() > 0, "it has the seat");
-    let mut client = Client::new(Address::Unix(server.unix.clone()), Trust::Ours).unwrap();
+    let mut client = Client::new(Address::Unix(server.unix.clone()), Trust::OwnUser).unwrap();
     client.connect().unwrap();
     // Longer than it took to send it off at once.
     std::thread::sleep(Duration::from_millis(50));

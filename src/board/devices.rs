@@ -53,15 +53,17 @@ impl DeviceView {
     /// is to be expected where a row of its memory could not be replaced.
     pub fn state(&self) -> DeviceState {
         let values = self.reading.as_ref().map(|reading| &reading.values);
-        let says = |what: fn(&DeviceUsage) -> bool| values.is_some_and(|values| what(values));
+        let contains = |what: fn(&DeviceUsage) -> bool| values.is_some_and(|values| what(values));
         let is_ill = self.device.unhealthy.is_some();
         if !self.up {
             DeviceState::Failed
-        } else if says(|values| values.row_remap_failed == Some(true)) {
+        } else if contains(|values| values.row_remap_failed == Some(true)) {
             DeviceState::PredictedFailure
         } else if self.stuck
             || is_ill
-            || says(|values| values.row_remap_pending == Some(true) || values.recovery_action.is_some_and(|n| n > 0))
+            || contains(|values| {
+                values.row_remap_pending == Some(true) || values.recovery_action.is_some_and(|n| n > 0)
+            })
         {
             DeviceState::Degraded
         } else {
@@ -129,18 +131,18 @@ impl<'a> AllocDevices<'a> {
 
 /// The equal ones of what is in order: they are few, and stand together.
 fn between<'a, T>(all: &'a [T], compare: impl Fn(&T) -> Ordering, visited: &mut usize) -> &'a [T] {
-    let mut look = |of: &T| {
+    let mut check = |of: &T| {
         *visited += 1;
         compare(of)
     };
-    let first = all.partition_point(|of| look(of).is_lt());
-    let length = all[first..].iter().take_while(|of| look(of).is_eq()).count();
+    let first = all.partition_point(|of| check(of).is_lt());
+    let length = all[first..].iter().take_while(|of| check(of).is_eq()).count();
     &all[first..first + length]
 }
 
 /// Who knows. Concurrency: asked once each tick, by the sampler; the answer must not wait for a device.
 pub trait DeviceSource: Send + Sync {
-    fn look(&self) -> Arc<DevicesView>;
+    fn view(&self) -> Arc<DevicesView>;
 }
 
 #[cfg(test)]

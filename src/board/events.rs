@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::watch;
 
-use crate::board::marks::Marks;
+use crate::board::progress::Marks;
 use crate::model::event::{Event, EventKind};
 use crate::model::units::Timestamp;
 use crate::telemetry::lock;
@@ -66,7 +66,7 @@ pub struct EventLog {
 
 #[derive(Debug, Default)]
 struct Inner {
-    kept: VecDeque<Arc<Event>>,
+    retained: VecDeque<Arc<Event>>,
     /// Numbered and not visible yet. `true`: written, but waiting for an earlier one.
     staged: BTreeMap<u64, (Arc<Event>, bool)>,
     /// The highest assigned number.
@@ -89,11 +89,11 @@ impl EventLog {
         events.sort_by_key(|e| e.seq);
         events.dedup_by_key(|e| e.seq);
         let newest = events.last().map_or(0, |e| e.seq).max(marks.seq());
-        let mut kept = VecDeque::from(events);
-        while kept.len() > CAPACITY {
-            kept.pop_front();
+        let mut stored = VecDeque::from(events);
+        while stored.len() > CAPACITY {
+            stored.pop_front();
         }
-        let inner = Inner { kept, given: newest, newest, sparse: newest, ..Inner::default() };
+        let inner = Inner { retained: stored, given: newest, newest, sparse: newest, ..Inner::default() };
         EventLog { inner: Mutex::new(inner), marks, closed: watch::Sender::new(false) }
     }
 
@@ -156,18 +156,18 @@ impl EventLog {
         let newest = log.staged.first_key_value().map_or(log.given, |(seq, _)| seq - 1);
         self.marks.mark_seq(newest);
         for event in ready {
-            if log.kept.len() == CAPACITY
-                && let Some(old) = log.kept.pop_front()
+            if log.retained.len() == CAPACITY
+                && let Some(old) = log.retained.pop_front()
             {
                 log.sparse = log.sparse.max(old.seq);
             }
-            log.kept.push_back(event);
+            log.retained.push_back(event);
         }
-        let news = log.newest < newest;
+        let has_changed = log.newest < newest;
         log.newest = newest;
         // Woken readers read the log: the lock is released first.
         drop(log);
-        if news {
+        if has_changed {
             self.closed.send_modify(|_| {});
         }
     }
@@ -189,7 +189,7 @@ impl EventLog {
     /// visible number.
     fn items(&self, seq: u64, limit: usize) -> (Vec<Item>, u64) {
         let log = self.lock();
-        let first = log.kept.partition_point(|e| e.seq <= seq);
+        let first = log.retained.partition_point(|e| e.seq <= seq);
         let (mut items, mut at) = (Vec::new(), seq);
         let missing = |at: u64, upto: u64, items: &mut Vec<Item>| {
             let upto = upto.min(log.sparse);
@@ -197,13 +197,13 @@ impl EventLog {
                 items.push(Item::Missed { count: upto - at, upto });
             }
         };
-        for event in log.kept.iter().skip(first).take(limit) {
+        for event in log.retained.iter().skip(first).take(limit) {
             missing(at, event.seq - 1, &mut items);
             at = event.seq;
             items.push(Item::Event(Arc::clone(event)));
         }
         // If the page is full, the next one reports what is missing after it.
-        if log.kept.len() - first <= limit {
+        if log.retained.len() - first <= limit {
             missing(at, log.newest, &mut items);
         }
         (items, log.newest)
@@ -277,8 +277,8 @@ mod tests {
 
     use super::*;
     use crate::model::event::EventKind;
-    use crate::model::few::SmallMap;
     use crate::model::id::TaskName;
+    use crate::model::small_map::SmallMap;
     use crate::model::units::Timestamp;
 
     fn event() -> Event {
@@ -377,9 +377,9 @@ mod tests {
     #[tokio::test]
     async fn two_readers_receive_the_same_events_in_order_and_a_dropped_one_is_removed() {
         let log = Arc::new(EventLog::default());
-        let (mut first, mut second, gone) = (log.follow(0), log.follow(0), log.follow(0));
+        let (mut first, mut second, removed) = (log.follow(0), log.follow(0), log.follow(0));
         assert_eq!(log.readers(), 3);
-        drop(gone);
+        drop(removed);
         assert_eq!(log.readers(), 2);
         for _ in 0..3 {
             push(&log);
@@ -445,10 +445,10 @@ mod tests {
         // The median: a single measurement may include the scheduler.
         took.sort_unstable();
         assert!(took[took.len() / 2] < Duration::from_millis(100), "recording an event took {took:?}");
-        let kept = u64::try_from(CAPACITY).unwrap();
+        let retained = u64::try_from(CAPACITY).unwrap();
         let items = within(lazy.next(1)).await.unwrap();
-        assert_eq!(items[0], Item::Missed { count: all - kept, upto: all - kept });
-        assert_eq!(items[1].place(), all - kept + 1);
+        assert_eq!(items[0], Item::Missed { count: all - retained, upto: all - retained });
+        assert_eq!(items[1].place(), all - retained + 1);
     }
 
     /// Promise (Event streams): P-8.1 The end overtakes whatever else is ready, 10,000 times

@@ -6,7 +6,7 @@ pub mod devices;
 pub mod disk;
 pub mod events;
 pub mod facts;
-pub mod marks;
+pub mod progress;
 pub mod services;
 
 use std::collections::{HashMap, HashSet};
@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use self::disk::DiskUses;
-use self::marks::Marks;
+use self::progress::Marks;
 use self::services::ServiceBoard;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocStatus};
@@ -187,13 +187,13 @@ impl Board {
     pub fn observe(
         &self,
         allocs: impl IntoIterator<Item = PublishedAlloc>,
-        gone: &[AllocId],
+        removed: &[AllocId],
         change: impl FnOnce(&mut Totals),
     ) {
         self.change(|inner| {
             inner.put(allocs);
-            if !gone.is_empty() {
-                inner.take_off(gone);
+            if !removed.is_empty() {
+                inner.remove_allocs(removed);
             }
             change(Arc::make_mut(&mut inner.observed));
         });
@@ -214,7 +214,7 @@ impl Board {
     /// Takes allocs off the board. Their totals stay, unless `change` says otherwise.
     pub fn remove(&self, ids: &[AllocId], change: impl FnOnce(&mut Totals)) {
         self.change(|inner| {
-            inner.take_off(ids);
+            inner.remove_allocs(ids);
             change(Arc::make_mut(&mut inner.totals));
         });
     }
@@ -243,9 +243,9 @@ impl Inner {
             }
         }
     }
-    fn take_off(&mut self, ids: &[AllocId]) {
-        let gone: HashSet<&AllocId> = ids.iter().collect();
-        self.allocs.retain(|a| !gone.contains(&a.identity.id));
+    fn remove_allocs(&mut self, ids: &[AllocId]) {
+        let removed: HashSet<&AllocId> = ids.iter().collect();
+        self.allocs.retain(|a| !removed.contains(&a.identity.id));
         self.places = self.allocs.iter().enumerate().map(|(i, a)| (a.identity.id.clone(), i)).collect();
     }
 }

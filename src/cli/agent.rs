@@ -57,8 +57,8 @@ impl AgentCommand {
             return Ok(CliExit::Done);
         }
         logging::init(config.log_level).map_err(|e| CliError::failed(chain(&e)))?;
-        for (variable, meant) in super::unknown_variables() {
-            tracing::warn!(variable, meant, "unknown environment variable ignored");
+        for (variable, suggestion) in super::unknown_variables() {
+            tracing::warn!(variable, meant = suggestion, "unknown environment variable ignored");
         }
         daemon::run(config).map_err(|e| cannot_start(&e))?;
         Ok(CliExit::Done)

@@ -38,20 +38,20 @@ impl CatalogueCommand {
         let named = |desc: &MetricDesc| {
             self.names.is_empty() || self.names.iter().any(|name| matching(name).iter().any(|m| m.name == desc.name))
         };
-        let wanted: Vec<&MetricDesc> = CATALOGUE.iter().copied().filter(|d| has(d) && named(d)).collect();
+        let requested: Vec<&MetricDesc> = CATALOGUE.iter().copied().filter(|d| has(d) && named(d)).collect();
         if self.json {
             let mut all = catalogue::json();
-            all.metrics.retain(|m| wanted.iter().any(|desc| m.name == desc.name));
+            all.metrics.retain(|m| requested.iter().any(|desc| m.name == desc.name));
             session.json(&serde_json::json!(all))?;
             return Ok(CliExit::Done);
         }
-        if wanted.is_empty() {
+        if requested.is_empty() {
             session.remark("that profile has none of these");
             return Ok(CliExit::NotFound);
         }
         let by_name = !self.names.is_empty() && self.names.iter().all(|name| catalogue::family(name).is_some());
         let text = if by_name { descriptions } else { list };
-        write!(session.out, "{}", text(&wanted, output::screen(), session.paint))?;
+        write!(session.out, "{}", text(&requested, output::screen(), session.paint))?;
         Ok(CliExit::Done)
     }
 }
@@ -149,7 +149,7 @@ mod tests {
         let text = descriptions(&[desc], Some(80), Paint(false));
         let begins: Vec<&str> = text.lines().take(2).collect();
         assert!(begins[0] == name && begins[1].starts_with("CPU time in user"), "{text}");
-        let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(said.contains(desc.help), "no word is lost: {text}");
+        let message = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(message.contains(desc.help), "no word is lost: {text}");
     }
 }

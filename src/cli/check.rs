@@ -44,8 +44,8 @@ impl CheckCommand {
             write!(session.out, "{}", config::print(&config))?;
             return Ok(CliExit::Done);
         }
-        for (variable, meant) in super::unknown_variables() {
-            let advice = meant
+        for (variable, suggestion) in super::unknown_variables() {
+            let advice = suggestion
                 .map_or_else(|| "`allostat check --defaults` lists all".to_owned(), |m| format!("did you mean {m}?"));
             session.remark(&format!("warning: no setting has the variable {variable}: it is ignored; {advice}"));
         }
@@ -102,8 +102,9 @@ fn check(
     }
     let text = &jobspec::text_of(name, bytes).map_err(|errors| refused(errors.to_string()))?;
     if text.trim().is_empty() {
-        let wanted = "a job file begins with job \"name\" { ... }; `allostat check --defaults` prints a configuration";
-        return Err(refused(format!("{name}: error: the file is empty\n      = {wanted}")));
+        let requested =
+            "a job file begins with job \"name\" { ... }; `allostat check --defaults` prints a configuration";
+        return Err(refused(format!("{name}: error: the file is empty\n      = {requested}")));
     }
     let source = SourceText::new(name, text.as_str());
     let problems = Problems::new(&source);

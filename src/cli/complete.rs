@@ -21,10 +21,10 @@ use clap_complete::env::{EnvCompleter, Fish, Zsh};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::api_types::short;
 use super::connect::{AgentConnection, ConnectionArgs, Purpose};
 use super::output::CommandOutput;
 use super::parents;
-use super::shape::short;
 use crate::model::signal;
 
 /// The variable that the scripts set.
@@ -55,7 +55,7 @@ struct NamedAlloc {
 }
 
 impl NamedAlloc {
-    fn is_ours(&self) -> bool {
+    fn is_managed(&self) -> bool {
         matches!(self.source.as_str(), "" | "managed")
     }
     fn is_called(&self, word: &str) -> bool {
@@ -107,19 +107,19 @@ impl NameSource {
             CompletionKind::ParentJob => names().parents.iter().cloned().collect(),
             CompletionKind::Job => names().allocs.iter().map(|alloc| alloc.job.clone()).collect(),
             CompletionKind::Alloc => allocs(&names().allocs, current, |_| true),
-            CompletionKind::ManagedAlloc => allocs(&names().allocs, current, NamedAlloc::is_ours),
+            CompletionKind::ManagedAlloc => allocs(&names().allocs, current, NamedAlloc::is_managed),
         };
-        let wanted = found.into_iter().filter(|name| name.starts_with(current) && is_plain(name));
-        wanted.take(MOST_NAMES).map(CompletionCandidate::new).collect()
+        let selected = found.into_iter().filter(|name| name.starts_with(current) && is_plain(name));
+        selected.take(MOST_NAMES).map(CompletionCandidate::new).collect()
     }
 }
 
 /// Names and jobs; IDs of managed allocs only once one is begun: users do not know them by heart.
-fn allocs(all: &[NamedAlloc], current: &str, is_meant: fn(&NamedAlloc) -> bool) -> BTreeSet<String> {
+fn allocs(all: &[NamedAlloc], current: &str, is_selected: fn(&NamedAlloc) -> bool) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for alloc in all.iter().filter(|alloc| is_meant(alloc)) {
+    for alloc in all.iter().filter(|alloc| is_selected(alloc)) {
         names.extend([alloc.job.clone(), alloc.name.clone()]);
-        if !alloc.is_ours() {
+        if !alloc.is_managed() {
             names.insert(alloc.id.clone());
         } else if !current.is_empty() && alloc.id.starts_with(current) {
             let id = if current.len() > short(&alloc.id).len() { &alloc.id } else { short(&alloc.id) };
@@ -136,7 +136,7 @@ fn tasks(names: &CompletionNames, words: &[String]) -> BTreeSet<String> {
     let of_named: BTreeSet<String> =
         names.allocs.iter().filter(is_named).flat_map(|alloc| alloc.tasks.keys().cloned()).collect();
     match of_named.is_empty() {
-        true => names.allocs.iter().filter(|alloc| alloc.is_ours()).flat_map(|a| a.tasks.keys().cloned()).collect(),
+        true => names.allocs.iter().filter(|alloc| alloc.is_managed()).flat_map(|a| a.tasks.keys().cloned()).collect(),
         false => of_named,
     }
 }
@@ -185,8 +185,8 @@ fn command(source: &Arc<NameSource>) -> clap::Command {
 fn with_offers(command: clap::Command, source: &Arc<NameSource>) -> clap::Command {
     let name = command.get_name().to_owned();
     // Of a name and its aliases one is offered: where nothing is typed, the name.
-    let is_begun = source.words.last().is_some_and(|word| !word.is_empty());
-    let command = if is_begun { command } else { command.visible_alias(Resettable::Reset) };
+    let is_started = source.words.last().is_some_and(|word| !word.is_empty());
+    let command = if is_started { command } else { command.visible_alias(Resettable::Reset) };
     let command = command.mut_args(|arg| {
         let Some(offer) = offer(&name, arg.get_id().as_str()) else { return arg };
         let source = Arc::clone(source);

@@ -33,7 +33,7 @@ const LARGEST_TOKEN_FILE: usize = 256 << 10;
 const TUNNEL_TIMEOUT: Duration = Duration::from_secs(45);
 /// A disk may stand still for a while.
 const DOWNLOAD_WAIT: Duration = Duration::from_secs(60);
-const ASK_AGAIN: Duration = Duration::from_millis(50);
+const RETRY_EVERY: Duration = Duration::from_millis(50);
 
 /// Where to look for the agent.
 #[derive(Debug, Clone, clap::Args)]
@@ -167,7 +167,7 @@ impl ConnectionArgs {
     pub fn connect(&self, purpose: Purpose) -> Result<AgentConnection, NoAgent> {
         let (tries, trust) = match &self.address {
             Some(address) => (vec![self.with_files(address)], Trust::Named),
-            None => (default_addresses(purpose), Trust::Ours),
+            None => (default_addresses(purpose), Trust::OwnUser),
         };
         let mut failures = Vec::new();
         for address in tries {
@@ -179,7 +179,7 @@ impl ConnectionArgs {
             };
             // Any user may listen on a port of this host while the agent is down.
             let trust = match (&address, &token) {
-                (Address::Tcp(_), Some(_)) => Trust::Ours,
+                (Address::Tcp(_), Some(_)) => Trust::OwnUser,
                 _ => trust,
             };
             match try_one(&AgentDoor { address, trust, token }) {
@@ -309,7 +309,7 @@ fn try_one(door: &AgentDoor) -> Result<AgentConnection, HttpError> {
 impl AgentConnection {
     /// Of a socket in a directory of our own.
     pub fn at(address: Address) -> Result<AgentConnection, CliError> {
-        try_one(&AgentDoor { address, trust: Trust::Ours, token: None }).map_err(|e| lost(&e))
+        try_one(&AgentDoor { address, trust: Trust::OwnUser, token: None }).map_err(|e| lost(&e))
     }
     /// Where another connection to it is to be had.
     pub fn door(&self) -> AgentDoor {
@@ -342,7 +342,7 @@ impl AgentConnection {
     /// As it came: [`CliSession::json`](super::CliSession::json) shows it so that it steers nothing.
     pub fn get_json(&mut self, target: &str) -> Result<Value, CliError> {
         let answer = self.get_raw(target, &[])?;
-        serde_json::from_slice(&answer.body).map_err(|error| self.odd(&error))
+        serde_json::from_slice(&answer.body).map_err(|error| self.unexpected_answer(&error))
     }
     /// The answer as it is; one that is an error is an error here.
     pub fn get_raw(&mut self, target: &str, headers: &[(&str, &str)]) -> Result<HttpResponse, CliError> {
@@ -366,7 +366,7 @@ impl AgentConnection {
             match client.tunnel(protocol, target, body.clone()).map_err(|e| lost(&e))? {
                 TunnelOpened::Open(stream) => return Ok(Some(stream)),
                 TunnelOpened::Refused(answer) if is_restoring(&answer) && self.waits(since) => {
-                    std::thread::sleep(ASK_AGAIN);
+                    std::thread::sleep(RETRY_EVERY);
                 }
                 TunnelOpened::Refused(answer) => {
                     self.checked(answer)?;
@@ -383,7 +383,7 @@ impl AgentConnection {
             match self.client.open(target).map_err(|e| lost(&e))? {
                 StreamOpening::Stream(stream) => return Ok(Some(stream)),
                 StreamOpening::Answer(answer) if is_restoring(&answer) && self.waits(since) => {
-                    std::thread::sleep(ASK_AGAIN);
+                    std::thread::sleep(RETRY_EVERY);
                 }
                 StreamOpening::Answer(answer) => return self.checked(answer).map(|_| None),
             }
@@ -420,15 +420,15 @@ impl AgentConnection {
     /// An agent that has just been started answers that it is not ready: nothing was done then, so it is asked again.
     fn patiently(
         &mut self,
-        mut ask: impl FnMut(&mut Client) -> Result<HttpResponse, HttpError>,
+        mut request: impl FnMut(&mut Client) -> Result<HttpResponse, HttpError>,
     ) -> Result<HttpResponse, CliError> {
         let since = Instant::now();
         loop {
-            let answer = ask(&mut self.client).map_err(|e| lost(&e))?;
+            let answer = request(&mut self.client).map_err(|e| lost(&e))?;
             if !is_restoring(&answer) || !self.waits(since) {
                 return self.checked(answer);
             }
-            std::thread::sleep(ASK_AGAIN);
+            std::thread::sleep(RETRY_EVERY);
         }
     }
 
@@ -444,10 +444,10 @@ impl AgentConnection {
     }
 
     fn read<T: DeserializeOwned>(&self, answer: &HttpResponse) -> Result<T, CliError> {
-        answer::read(&answer.body).map_err(|error| self.odd(&error))
+        answer::read(&answer.body).map_err(|error| self.unexpected_answer(&error))
     }
 
-    fn odd(&self, error: &serde_json::Error) -> CliError {
+    fn unexpected_answer(&self, error: &serde_json::Error) -> CliError {
         CliError::failed(format!("{} answered what this version does not understand: {error}", self.address()))
             .hint("is the agent of another version?")
     }

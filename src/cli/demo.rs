@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use serde_json::Value;
 
+use super::api_types::{AllocList, AllocRow};
 use super::connect::AgentConnection;
 use super::exit::{CliError, CliExit, CliResult};
 use super::output::{self, Paint, Style};
-use super::shape::{AllocList, AllocRow};
 use super::top::{self, TaskFeed};
 use super::{CliSession, agent, follow, sweep};
 use crate::api::{DEFAULT_PORT, encode};
@@ -43,7 +43,7 @@ const NEXT: [(&str, &str); 3] = [
     ("sudo allostat run web.hcl", "run a job file of Nomad"),
 ];
 
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_EVERY: Duration = Duration::from_millis(100);
 const BATCH_EVERY: Duration = Duration::from_secs(5);
 const REDRAW_EVERY: Duration = Duration::from_millis(500);
 /// In a pipe.
@@ -184,11 +184,11 @@ fn show(
         }
         writeln!(session.out)?;
     }
-    let (mut next_batch, mut next_look) = (Instant::now() + Duration::from_secs(1), Instant::now());
-    let mut next_draw = next_look;
+    let (mut next_batch, mut next_check) = (Instant::now() + Duration::from_secs(1), Instant::now());
+    let mut next_draw = next_check;
     let period = if live { REDRAW_EVERY } else { PRINT_EVERY };
-    let wanted = || !interrupted.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end);
-    while wanted() && !session.out.is_gone() && !(live && is_left()) {
+    let accepts = || !interrupted.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end);
+    while accepts() && !session.out.is_closed() && !(live && is_left()) {
         let events = watch.events(&mut agent, of_events)?;
         if !live {
             for event in &events {
@@ -203,9 +203,9 @@ fn show(
             }
         }
         // A rate is of two samples: one of each tick, however seldom the table is printed.
-        if Instant::now() >= next_look {
-            next_look = Instant::now() + REDRAW_EVERY;
-            watch.look(&mut tasks)?;
+        if Instant::now() >= next_check {
+            next_check = Instant::now() + REDRAW_EVERY;
+            watch.refresh(&mut tasks)?;
         }
         if Instant::now() >= next_draw {
             next_draw = Instant::now() + period;
@@ -215,7 +215,7 @@ fn show(
                 None => print(session, &watch)?,
             }
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_EVERY);
     }
     let was_live = screen.is_some();
     drop(screen);
@@ -294,14 +294,14 @@ fn stop_all(daemon: &Daemon) -> Result<(), CliError> {
     let mut agent = AgentConnection::at(Address::Unix(daemon.socket.clone()))?;
     let live = |agent: &mut AgentConnection| -> Result<Vec<String>, CliError> {
         let list: AllocList = agent.get("/v1/allocs")?;
-        Ok(list.allocs.into_iter().filter(AllocRow::goes_on).map(|a| a.id).collect())
+        Ok(list.allocs.into_iter().filter(AllocRow::is_unfinished).map(|a| a.id).collect())
     };
     for id in live(&mut agent)? {
         let _: Value = agent.post(&format!("/v1/allocs/{id}/stop"), "")?;
     }
     let began = Instant::now();
     while began.elapsed() < STOP_WITHIN && !live(&mut agent)?.is_empty() {
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_EVERY);
     }
     // The sweeper ends what is left.
     Ok(())

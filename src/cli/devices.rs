@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::CliSession;
+use super::api_types::{DeviceReport, DeviceRow, PluginRow, TaskOnDevice, short};
 use super::exit::{CliExit, CliResult};
 use super::human::{self, ABSENT, or_absent};
 use super::output::{Alignment, Paint, Style, TableCell, TextTable, printable};
-use super::shape::{DeviceReport, DeviceRow, PluginRow, TaskOnDevice, short};
 
 /// Show the devices of this host, their health, and which tasks hold and use them
 ///

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::api_types::EventPage;
 use super::connect::AgentConnection;
 use super::exit::{CliError, CliExit, CliResult};
-use super::shape::EventPage;
 use super::tail::{EventTail, TailItem};
 use super::times::ShownZone;
 use super::{CliSession, follow, times};
@@ -18,7 +18,7 @@ use crate::model::event::Event;
 use crate::model::units::Timestamp;
 
 /// How soon a Ctrl-C is seen.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_EVERY: Duration = Duration::from_millis(100);
 
 /// Show the events of one alloc, of a job, or of all
 ///
@@ -117,7 +117,7 @@ impl EventsCommand {
         Ok(CliExit::Done)
     }
 
-    fn is_wanted(&self, event: &Event) -> bool {
+    fn matches(&self, event: &Event) -> bool {
         let is_of = |job: &str| event.workload.as_ref().is_some_and(|of| of.as_str() == job);
         let begins = |id: &str| event.alloc_id.as_ref().is_some_and(|alloc| alloc.as_str().starts_with(id));
         self.job.as_deref().is_none_or(is_of)
@@ -130,7 +130,7 @@ impl EventsCommand {
         loop {
             let page: EventPage = agent.get(&format!("/v1/events?since={}{filter}", found.next))?;
             found.missed += page.missed;
-            found.events.extend(page.events.into_iter().filter(|event| self.is_wanted(event)));
+            found.events.extend(page.events.into_iter().filter(|event| self.matches(event)));
             if page.next <= found.next {
                 break;
             }
@@ -177,8 +177,8 @@ impl EventsCommand {
         }
         let mut gaps = Gaps { before: if self.json { 0 } else { before }, ..Gaps::default() };
         // Without a reader there is nothing to follow for.
-        while !stop() && !session.out.is_gone() {
-            let next = tail.next(&mut agent, LOOK)?;
+        while !stop() && !session.out.is_closed() {
+            let next = tail.next(&mut agent, POLL_EVERY)?;
             for gap in gaps.due_before(&next, tail.place()) {
                 match gap {
                     // Of all allocs: it is not known whether the requested one was among them.
@@ -193,7 +193,7 @@ impl EventsCommand {
                 }
             }
             match next {
-                TailItem::Event(event) if self.is_wanted(&event) => self.show(session, &zone, &event)?,
+                TailItem::Event(event) if self.matches(&event) => self.show(session, &zone, &event)?,
                 TailItem::Event(_) | TailItem::Missed(_) => {}
                 TailItem::Nothing => session.out.flush()?,
                 TailItem::End => {
@@ -225,7 +225,7 @@ mod tests {
             alloc_id: Some("a".into()),
             task: Some("t".into()),
             message: String::new(),
-            details: crate::model::few::SmallMap::default(),
+            details: crate::model::small_map::SmallMap::default(),
             fails_task: false,
         }))
     }
@@ -276,10 +276,10 @@ mod tests {
             json: false,
             several: several.map(str::to_owned),
         };
-        let wanted = |of: &EventsCommand| all.iter().chain(&own).map(|event| of.is_wanted(event)).collect::<Vec<_>>();
-        assert_eq!(wanted(&command(Some("docker:shop"), None)), [true, true, true, false, false]);
-        assert_eq!(wanted(&command(Some("shop"), None)), [true, true, false, true, false]);
-        assert_eq!(wanted(&command(None, Some("shop"))), [true, true, false, true, false]);
-        assert_eq!(wanted(&command(None, None)), [true; 5]);
+        let accepts = |of: &EventsCommand| all.iter().chain(&own).map(|event| of.matches(event)).collect::<Vec<_>>();
+        assert_eq!(accepts(&command(Some("docker:shop"), None)), [true, true, true, false, false]);
+        assert_eq!(accepts(&command(Some("shop"), None)), [true, true, false, true, false]);
+        assert_eq!(accepts(&command(None, Some("shop"))), [true, true, false, true, false]);
+        assert_eq!(accepts(&command(None, None)), [true; 5]);
     }
 }

@@ -77,7 +77,7 @@ impl ExecCommand {
         // A session that breaks off without a code is the end of its task, or of the agent.
         match ended {
             Err(error) if error.exit == CliExit::NoAgent => {
-                Err(match session.connect().and_then(|mut agent| agent.get::<super::shape::AllocRow>(&path)) {
+                Err(match session.connect().and_then(|mut agent| agent.get::<super::api_types::AllocRow>(&path)) {
                     Ok(now) if now.tasks.get(&task).is_none_or(|task| task.state != TaskState::Running.as_str()) => {
                         CliError::failed(format!("task {task} ended, and with it the command"))
                     }
@@ -175,7 +175,7 @@ impl ExecConnection {
                     ExecFrame::Output(bytes) => {
                         session.out.write_all(&bytes)?;
                         session.out.flush()?;
-                        if session.out.is_gone() {
+                        if session.out.is_closed() {
                             return Ok(CliExit::Done);
                         }
                         self.grant(bytes.len());

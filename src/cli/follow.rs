@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use super::api_types::{AllocList, AllocRow, EventPage};
 use super::connect::AgentConnection;
 use super::exit::{CliError, CliExit};
 use super::human;
 use super::output::{Paint, Style, printable};
-use super::shape::{AllocList, AllocRow, EventPage};
 use super::tail::{AGAIN, EventTail, KNOWS_ALLOCS, TailItem};
 use crate::api::encode;
 use crate::model::event::{Event, EventKind};
@@ -18,15 +18,15 @@ use crate::model::id::{AllocId, TaskName};
 use crate::model::units::Timestamp;
 
 /// Short tasks end within milliseconds: the first looks are close together.
-const FIRST_LOOK: Duration = Duration::from_millis(2);
+const FIRST_POLL: Duration = Duration::from_millis(2);
 /// How soon a Ctrl-C is seen, and how often is asked for events where they do not come by themselves.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_EVERY: Duration = Duration::from_millis(50);
 /// The allocs themselves are asked for soon after something happened (what is shown of them follows the event by a
 /// moment), and so often in any case.
-const LOOK_ANYWAY: Duration = Duration::from_millis(500);
+const REFRESH_EVERY: Duration = Duration::from_millis(500);
 
 /// How long an agent may be gone before the command stops waiting for another one.
-const GONE_FOR: Duration = Duration::from_secs(60);
+const MAX_OUTAGE: Duration = Duration::from_secs(60);
 
 /// Follows some allocs from a place in the event log, over restarts of the agent too.
 pub struct AllocFollower<'a> {
@@ -38,7 +38,7 @@ pub struct AllocFollower<'a> {
     cut: bool,
     /// The allocs are known to be there: an agent that does not know them has just come back.
     known: bool,
-    gone_for: Duration,
+    max_outage: Duration,
     /// Of many allocs only what went wrong is printed.
     only_failures: bool,
     interrupted: Arc<AtomicBool>,
@@ -64,7 +64,7 @@ impl<'a> AllocFollower<'a> {
             tail: None,
             cut: false,
             known: false,
-            gone_for: GONE_FOR,
+            max_outage: MAX_OUTAGE,
             only_failures: false,
             interrupted,
         })
@@ -91,23 +91,23 @@ impl<'a> AllocFollower<'a> {
     /// Errors: it refuses; it is gone for too long ([`CliExit::NoAgent`]); Ctrl-C came while it was.
     pub fn insist<T>(
         &mut self,
-        mut ask: impl FnMut(&mut AgentConnection) -> Result<T, CliError>,
+        mut request: impl FnMut(&mut AgentConnection) -> Result<T, CliError>,
     ) -> Result<T, CliError> {
         self.agent.wait_until(Arc::clone(&self.interrupted));
-        let (mut gone, mut unknown) = (None, None);
+        let (mut removed, mut unknown) = (None, None);
         loop {
-            let error = match ask(self.agent) {
+            let error = match request(self.agent) {
                 Err(error) if error.exit == CliExit::NoAgent => {
-                    if gone.is_none() {
-                        super::say("the agent is gone; this goes on when it is back");
+                    if removed.is_none() {
+                        super::eprint_line("the agent is gone; this goes on when it is back");
                     }
-                    if gone.get_or_insert_with(Instant::now).elapsed() >= self.gone_for {
+                    if removed.get_or_insert_with(Instant::now).elapsed() >= self.max_outage {
                         return Err(error);
                     }
                     unknown = None;
                     error
                 }
-                Err(error) if error.exit == CliExit::NotFound && (self.known || gone.is_some()) => {
+                Err(error) if error.exit == CliExit::NotFound && (self.known || removed.is_some()) => {
                     if unknown.get_or_insert_with(Instant::now).elapsed() >= KNOWS_ALLOCS {
                         return Err(error);
                     }
@@ -133,7 +133,7 @@ impl<'a> AllocFollower<'a> {
         enough: impl Fn(&[AllocRow]) -> bool,
     ) -> Result<FollowEnd, CliError> {
         self.known = true;
-        match self.go_on(ids, out, paint, enough) {
+        match self.follow_allocs(ids, out, paint, enough) {
             Err(error) if error.exit == CliExit::NoAgent && self.interrupted.load(Ordering::Relaxed) => {
                 Ok(FollowEnd::Interrupted)
             }
@@ -141,42 +141,42 @@ impl<'a> AllocFollower<'a> {
         }
     }
 
-    fn go_on(
+    fn follow_allocs(
         &mut self,
         ids: &[String],
         out: &mut dyn Write,
         paint: Paint,
         enough: impl Fn(&[AllocRow]) -> bool,
     ) -> Result<FollowEnd, CliError> {
-        let wanted: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
+        let requested: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
         // Whatever keeps it from coming: asking again and again does as well, or says what is wrong.
         self.tail = EventTail::open(self.agent, self.since, "").unwrap_or(None);
-        let (mut pause, mut look_after, mut next_look) = (FIRST_LOOK, FIRST_LOOK, Instant::now());
+        let (mut pause, mut check_after, mut next_check) = (FIRST_POLL, FIRST_POLL, Instant::now());
         loop {
             let happened = if self.tail.is_some() {
-                let rest = next_look.saturating_duration_since(Instant::now());
-                self.print_coming(rest.clamp(FIRST_LOOK, LOOK_EVERY), &wanted, out, paint)?
+                let rest = next_check.saturating_duration_since(Instant::now());
+                self.print_coming(rest.clamp(FIRST_POLL, POLL_EVERY), &requested, out, paint)?
             } else {
                 std::thread::sleep(pause);
-                let happened = self.print_new(&wanted, out, paint)?;
+                let happened = self.print_new(&requested, out, paint)?;
                 if std::mem::take(&mut self.cut) {
                     self.tail = EventTail::open(self.agent, self.since, "").unwrap_or(None);
                 }
                 happened
             };
-            pause = if happened { FIRST_LOOK } else { (pause * 2).min(LOOK_EVERY) };
+            pause = if happened { FIRST_POLL } else { (pause * 2).min(POLL_EVERY) };
             if happened {
-                look_after = FIRST_LOOK;
+                check_after = FIRST_POLL;
             }
-            if happened || Instant::now() >= next_look {
+            if happened || Instant::now() >= next_check {
                 let allocs = self.allocs(ids)?;
                 if enough(&allocs) {
                     // What led there came before it was so, but perhaps after the last look.
-                    self.print_new(&wanted, out, paint)?;
+                    self.print_new(&requested, out, paint)?;
                     return Ok(FollowEnd::Done(allocs));
                 }
-                next_look = Instant::now() + look_after;
-                look_after = (look_after * 2).min(LOOK_ANYWAY);
+                next_check = Instant::now() + check_after;
+                check_after = (check_after * 2).min(REFRESH_EVERY);
             }
             if self.interrupted.load(Ordering::Relaxed) {
                 return Ok(FollowEnd::Interrupted);
@@ -190,11 +190,11 @@ impl<'a> AllocFollower<'a> {
             let target = format!("/v1/allocs/{}", encode(id));
             return Ok(vec![self.insist(|agent| agent.get(&target))?]);
         }
-        let wanted: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
+        let requested: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
         self.insist(|agent| {
             let list: AllocList = agent.get("/v1/allocs")?;
-            let found: Vec<AllocRow> = list.allocs.into_iter().filter(|a| wanted.contains(a.id.as_str())).collect();
-            if found.len() < wanted.len() {
+            let found: Vec<AllocRow> = list.allocs.into_iter().filter(|a| requested.contains(a.id.as_str())).collect();
+            if found.len() < requested.len() {
                 let message = "an alloc that was followed is forgotten: it ended long ago";
                 return Err(CliError::new(CliExit::NotFound, message));
             }
@@ -206,42 +206,42 @@ impl<'a> AllocFollower<'a> {
     fn print_coming(
         &mut self,
         wait: Duration,
-        wanted: &BTreeSet<&str>,
+        requested: &BTreeSet<&str>,
         out: &mut dyn Write,
         paint: Paint,
     ) -> Result<bool, CliError> {
-        let (mut wait, mut any, mut gone) = (wait, false, 0);
+        let (mut wait, mut any, mut removed) = (wait, false, 0);
         while let Some(tail) = &mut self.tail {
             let next = tail.next(self.agent, wait)?;
             self.since = tail.place();
             match next {
-                TailItem::Event(event) if is_of(&event, wanted) => {
+                TailItem::Event(event) if is_of(&event, requested) => {
                     any = true;
-                    print_missed(std::mem::take(&mut gone), out, paint)?;
+                    print_missed(std::mem::take(&mut removed), out, paint)?;
                     if self.is_printed(&event) {
                         writeln!(out, "{}", line(&event, now(), paint))?;
                     }
                 }
                 TailItem::Event(_) => {}
-                TailItem::Missed(count) => gone += count,
+                TailItem::Missed(count) => removed += count,
                 TailItem::Nothing => break,
                 // The next question says whether the agent is still there.
                 TailItem::End => (self.tail, self.cut) = (None, true),
             }
             wait = Duration::ZERO;
         }
-        print_missed(gone, out, paint)?;
+        print_missed(removed, out, paint)?;
         out.flush()?;
         Ok(any)
     }
 
-    fn print_new(&mut self, wanted: &BTreeSet<&str>, out: &mut dyn Write, paint: Paint) -> Result<bool, CliError> {
+    fn print_new(&mut self, requested: &BTreeSet<&str>, out: &mut dyn Write, paint: Paint) -> Result<bool, CliError> {
         let target = format!("/v1/events?since={}", self.since);
         let page: EventPage = self.insist(|agent| agent.get(&target))?;
         self.since = page.next;
         print_missed(page.missed, out, paint)?;
         let mut any = false;
-        for event in page.events.iter().filter(|event| is_of(event, wanted)) {
+        for event in page.events.iter().filter(|event| is_of(event, requested)) {
             any = true;
             if self.is_printed(event) {
                 writeln!(out, "{}", line(event, now(), paint))?;
@@ -265,8 +265,8 @@ pub fn missed(count: u64, paint: Paint) -> String {
 }
 
 /// Whether it is of one of these allocs.
-fn is_of(event: &Event, wanted: &BTreeSet<&str>) -> bool {
-    event.alloc_id.as_ref().is_some_and(|id| wanted.contains(id.as_str()))
+fn is_of(event: &Event, requested: &BTreeSet<&str>) -> bool {
+    event.alloc_id.as_ref().is_some_and(|id| requested.contains(id.as_str()))
 }
 
 pub fn now() -> Timestamp {
@@ -352,7 +352,7 @@ mod tests {
     const EVENTS: &str = r#"{"events":[],"next":3,"missed":0}"#;
     const DEAD: &str = r#"{"id":"a","job":"j","group":"g","name":"j.g[0]","status":"complete","desired":"run","created_at":1,"tasks":{}}"#;
 
-    fn until_over(answers: Answers, gone_for: Duration, interrupted: bool) -> Result<FollowEnd, CliError> {
+    fn until_over(answers: Answers, outage: Duration, interrupted: bool) -> Result<FollowEnd, CliError> {
         let (mut agent, _dir) = testing::agent(answers);
         let interrupted = Arc::new(AtomicBool::new(interrupted));
         let mut follow = AllocFollower {
@@ -361,7 +361,7 @@ mod tests {
             tail: None,
             cut: false,
             known: false,
-            gone_for,
+            max_outage: outage,
             only_failures: false,
             interrupted,
         };
@@ -372,10 +372,10 @@ mod tests {
     #[test]
     fn follower_waits_for_a_restarted_agent_to_restore_its_allocs() {
         // Of the requests for the alloc: four break off, four are too early, two are answered before the first sample.
-        let asked = AtomicUsize::new(0);
+        let requested = AtomicUsize::new(0);
         let ended = until_over(
             Arc::new(move |target| match target {
-                "/v1/allocs/a" => match asked.fetch_add(1, Ordering::SeqCst) {
+                "/v1/allocs/a" => match requested.fetch_add(1, Ordering::SeqCst) {
                     0..4 => None,
                     4..8 => Some((503, RESTORING.to_owned())),
                     8..10 => Some((404, r#"{"code":"not_found","message":"there is no alloc \"a\""}"#.to_owned())),
@@ -383,7 +383,7 @@ mod tests {
                 },
                 _ => Some((200, EVENTS.to_owned())),
             }),
-            GONE_FOR,
+            MAX_OUTAGE,
             false,
         );
         assert!(matches!(ended, Ok(FollowEnd::Done(allocs)) if allocs[0].id == "a"));
@@ -395,8 +395,8 @@ mod tests {
         let error = until_over(Arc::new(|_| None), Duration::from_millis(300), false).unwrap_err();
         assert_eq!(error.exit, CliExit::NoAgent);
         assert!(began.elapsed() >= Duration::from_millis(300));
-        let ended = until_over(Arc::new(|_| None), GONE_FOR, true);
+        let ended = until_over(Arc::new(|_| None), MAX_OUTAGE, true);
         assert!(matches!(ended, Ok(FollowEnd::Interrupted)), "{ended:?}");
-        assert!(began.elapsed() < GONE_FOR);
+        assert!(began.elapsed() < MAX_OUTAGE);
     }
 }

@@ -18,7 +18,7 @@ use crate::model::units::Timestamp;
 /// Of a file, at a time.
 const PIECE: u64 = 1 << 20;
 /// How soon it is looked again for what was written.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_EVERY: Duration = Duration::from_millis(100);
 
 /// List and read files of an alloc
 ///
@@ -149,9 +149,9 @@ fn follow_file(session: &mut CliSession<'_>, target: &str) -> CliResult {
     let mut agent = session.connect()?;
     let mut follow = AllocFollower::from_now(&mut agent)?;
     let (mut at, mut shown) = (0_u64, FileText::new());
-    while !follow.is_interrupted() && !session.out.is_gone() {
-        let asked = format!("{target}&offset={at}&limit={PIECE}");
-        let answer = match follow.insist(|agent| agent.get_raw(&asked, &[])) {
+    while !follow.is_interrupted() && !session.out.is_closed() {
+        let requested = format!("{target}&offset={at}&limit={PIECE}");
+        let answer = match follow.insist(|agent| agent.get_raw(&requested, &[])) {
             Err(_) if follow.is_interrupted() => break,
             answer => answer?,
         };
@@ -166,7 +166,7 @@ fn follow_file(session: &mut CliSession<'_>, target: &str) -> CliResult {
         }
         at = at.saturating_add(answer.body.len() as u64);
         if at >= size {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_EVERY);
         }
     }
     Ok(CliExit::Done)
@@ -181,7 +181,7 @@ fn snapshot(session: &mut CliSession<'_>, alloc: &str, target: &str) -> CliResul
     let out = &mut session.out;
     agent.download((target, SNAPSHOT_TYPE), |bytes| {
         out.write_all(bytes)?;
-        Ok(!out.is_gone())
+        Ok(!out.is_closed())
     })?;
     session.out.flush()?;
     Ok(CliExit::Done)
@@ -203,7 +203,7 @@ fn cat(session: &mut CliSession<'_>, target: &str) -> CliResult {
         let end = *end.get_or_insert(size);
         shown.write(session.out, &answer.body)?;
         at = at.saturating_add(answer.body.len() as u64);
-        if at >= end || answer.body.is_empty() || session.out.is_gone() {
+        if at >= end || answer.body.is_empty() || session.out.is_closed() {
             shown.finish(session.out)?;
             return Ok(CliExit::Done);
         }
@@ -214,36 +214,36 @@ fn cat(session: &mut CliSession<'_>, target: &str) -> CliResult {
 struct FileText {
     on_terminal: bool,
     /// The first bytes of a character whose other bytes are in the next piece.
-    begun: Vec<u8>,
+    partial: Vec<u8>,
 }
 
 impl FileText {
     fn new() -> FileText {
-        FileText { on_terminal: output::is_terminal(), begun: Vec::new() }
+        FileText { on_terminal: output::is_terminal(), partial: Vec::new() }
     }
 
     fn write(&mut self, out: &mut CommandOutput<'_>, piece: &[u8]) -> io::Result<()> {
         if !self.on_terminal {
             return out.write_all(piece);
         }
-        self.begun.extend_from_slice(piece);
-        let rest = self.begun.split_off(self.begun.len() - unfinished(&self.begun));
-        let whole = std::mem::replace(&mut self.begun, rest);
+        self.partial.extend_from_slice(piece);
+        let rest = self.partial.split_off(self.partial.len() - unfinished(&self.partial));
+        let whole = std::mem::replace(&mut self.partial, rest);
         out.write_all(visible(&whole).as_bytes())
     }
 
     /// Nothing follows: bytes that are left belong to no character.
     fn finish(&mut self, out: &mut CommandOutput<'_>) -> io::Result<()> {
-        out.write_all(visible(&std::mem::take(&mut self.begun)).as_bytes())
+        out.write_all(visible(&std::mem::take(&mut self.partial)).as_bytes())
     }
 }
 
 /// The number of bytes at the end that begin a character without finishing it.
 fn unfinished(bytes: &[u8]) -> usize {
     let mut tails = (1..=bytes.len().min(3)).map(|length| &bytes[bytes.len() - length..]);
-    let is_begun =
+    let is_started =
         |tail: &&[u8]| std::str::from_utf8(tail).is_err_and(|e| e.valid_up_to() == 0 && e.error_len().is_none());
-    tails.find(is_begun).map_or(0, <[u8]>::len)
+    tails.find(is_started).map_or(0, <[u8]>::len)
 }
 
 /// Control and bidirectional characters as `\u{1b}`, bytes that are no UTF-8 as `\x9b`; ends of lines and tabs stay.
@@ -268,7 +268,7 @@ mod tests {
     fn printed(on_terminal: bool, pieces: &[&[u8]]) -> Vec<u8> {
         let mut bytes = Vec::new();
         {
-            let (mut out, mut shown) = (CommandOutput::new(&mut bytes), FileText { on_terminal, begun: Vec::new() });
+            let (mut out, mut shown) = (CommandOutput::new(&mut bytes), FileText { on_terminal, partial: Vec::new() });
             pieces.iter().for_each(|piece| shown.write(&mut out, piece).unwrap());
             shown.finish(&mut out).unwrap();
         }

@@ -40,8 +40,9 @@ impl GcCommand {
         for one in &done.removed {
             writeln!(session.out, "removed {} ({})", one.id.short(), one.why)?;
         }
-        let (waiting, kept): (Vec<_>, Vec<_>) = done.kept.iter().partition(|one| self.all && one.until.is_some());
-        for one in &kept {
+        let (waiting, retained): (Vec<_>, Vec<_>) =
+            done.retained.iter().partition(|one| self.all && one.until.is_some());
+        for one in &retained {
             let until =
                 one.until.map_or_else(String::new, |until| format!("; {}", at_the_latest(until, follow::now())));
             writeln!(session.out, "kept {}: {}{until}", one.id.short(), one.why)?;
@@ -56,9 +57,9 @@ impl GcCommand {
         for one in &done.left {
             writeln!(session.out, "left on the disk, until the agent starts again: {}: {}", one.id.short(), one.why)?;
         }
-        if done.removed.is_empty() && done.kept.is_empty() {
+        if done.removed.is_empty() && done.retained.is_empty() {
             writeln!(session.out, "nothing to remove")?;
         }
-        Ok(if kept.is_empty() && done.left.is_empty() { CliExit::Done } else { CliExit::Failed })
+        Ok(if retained.is_empty() && done.left.is_empty() { CliExit::Done } else { CliExit::Failed })
     }
 }

@@ -1,12 +1,12 @@
 //! `allostat history`
 
+use super::api_types::{AllocList, EndedRow, HistoryPage, TaskStats};
 use super::connect::AgentConnection;
 use super::exit::{CliError, CliExit, CliResult};
 use super::human::{self, or_absent};
 use super::output::{Alignment, Narrowing, Paint, Style, TableCell, TextTable, printable, state_style};
 use super::overview::AllocUses;
 use super::reason::MemoryPeak;
-use super::shape::{AllocList, EndedRow, HistoryPage, TaskStats};
 use super::{CliSession, follow, output, status};
 use crate::api::encode;
 use crate::jobspec::quantity::parse_ago;
@@ -101,7 +101,7 @@ fn not_found(agent: &mut AgentConnection, name: &str) -> Result<CliError, CliErr
     let called = list.allocs.iter().find(|alloc| alloc.is_called(name));
     let begins = || list.allocs.iter().find(|alloc| alloc.id.starts_with(name));
     Ok(match called.or_else(begins) {
-        Some(alloc) if alloc.goes_on() => {
+        Some(alloc) if alloc.is_unfinished() => {
             error.hint(format!("it has not ended: `allostat status {}`", printable(name)))
         }
         Some(_) => {
@@ -126,14 +126,14 @@ impl<'a> EndedTaskUse<'a> {
     /// those began is not on record.
     fn of(end: &'a EndedRow, name: &str, task: &'a TaskStats) -> EndedTaskUse<'a> {
         let last = end.alloc.tasks.get(name).and_then(|task| task.exits.last());
-        match last.filter(|_| !end.alloc.is_ours()) {
+        match last.filter(|_| !end.alloc.is_managed()) {
             Some(exit) => {
                 let began = exit.started_at.or(end.alloc.created_at);
                 EndedTaskUse { ran: began.map(|began| exit.exit.finished_at.since(began)), usage: &exit.usage }
             }
             None => {
                 let ran = task.time_in_state_ns.get("running").map(|ns| Nanos(*ns));
-                EndedTaskUse { ran: ran.filter(|_| end.alloc.is_ours()), usage: &task.usage }
+                EndedTaskUse { ran: ran.filter(|_| end.alloc.is_managed()), usage: &task.usage }
             }
         }
     }
@@ -166,7 +166,7 @@ impl<'a> EndedTaskUse<'a> {
 
 /// Of an alloc of ours its whole life; of others' the last life, as its CPU time and its exit are.
 fn lived(end: &EndedRow) -> Option<Nanos> {
-    if end.alloc.is_ours() {
+    if end.alloc.is_managed() {
         return end.alloc.created_at.map(|created| end.ended_at.since(created));
     }
     EndedTaskUse::all(end).filter_map(|(_, task)| task.ran).max()
@@ -192,7 +192,7 @@ fn table(ends: &[EndedRow], now: Timestamp, screen: Option<u16>, paint: Paint) -
         let nearest = EndedTaskUse::nearest(end);
         // Of the same task: a peak of the whole alloc beside the share of one task would be of two things.
         let limited = nearest.as_ref().filter(|task| task.of_limit().is_some());
-        let of_alloc = Some(&end.stats.usage).filter(|_| alloc.is_ours() || alloc.tasks.len() > 1);
+        let of_alloc = Some(&end.stats.usage).filter(|_| alloc.is_managed() || alloc.tasks.len() > 1);
         let whole = || of_alloc.and_then(Usage::memory_peak_bytes).or_else(|| nearest.as_ref()?.peak());
         let peak = limited.and_then(EndedTaskUse::peak).or_else(whole);
         table.row(vec![
@@ -293,7 +293,7 @@ fn detail(end: &EndedRow, now: Timestamp, screen: Option<u16>, paint: Paint) -> 
     table.fit(screen, &order);
     out.push('\n');
     out.push_str(&table.render(paint));
-    if !end.alloc.is_ours() && end.alloc.restarts() > 0 {
+    if !end.alloc.is_managed() && end.alloc.restarts() > 0 {
         out.push_str("of its last life; `--json` has the sums over all\n");
     }
     out

@@ -137,11 +137,11 @@ fn fits(pattern: &str, text: &str) -> bool {
             .take_while(|at| *at <= end)
             .any(|at| fits(rest, &text[at..]));
     }
-    let (mut wanted, mut had) = (pattern.chars(), text.chars());
-    match (wanted.next(), had.next()) {
+    let (mut pattern_chars, mut had) = (pattern.chars(), text.chars());
+    match (pattern_chars.next(), had.next()) {
         (None, None) => true,
-        (Some('?'), Some(c)) if c != '/' => fits(wanted.as_str(), had.as_str()),
-        (Some(a), Some(b)) if a == b => fits(wanted.as_str(), had.as_str()),
+        (Some('?'), Some(c)) if c != '/' => fits(pattern_chars.as_str(), had.as_str()),
+        (Some(a), Some(b)) if a == b => fits(pattern_chars.as_str(), had.as_str()),
         _ => false,
     }
 }

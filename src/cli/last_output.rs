@@ -1,7 +1,7 @@
 //! The last lines of stderr, as they are stored with the end of a task.
 
+use super::api_types::AllocRow;
 use super::output::{Paint, Style, printable};
-use super::shape::AllocRow;
 use super::width::wrapped;
 
 /// The last lines that its tasks wrote to stderr before they failed. Empty: none is recorded, or this client may not

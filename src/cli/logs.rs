@@ -5,18 +5,18 @@ mod reader;
 use std::time::Duration;
 
 use self::reader::LogReader;
+use super::api_types::{AllocList, AllocRow};
 use super::connect::AgentConnection;
 use super::exit::{CliError, CliExit, CliResult};
 use super::follow::AllocFollower;
 use super::output::{self, Style, printable};
-use super::shape::{AllocList, AllocRow};
 use super::{CliSession, human, times};
 use crate::api::encode;
 use crate::host::http::HttpResponse;
 use crate::model::units::Timestamp;
 
 /// How soon it is looked again for what was written.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_EVERY: Duration = Duration::from_millis(100);
 /// A line without an end is printed in parts of so much, where lines have a prefix.
 const LONGEST_LINE: usize = 64 << 10;
 
@@ -77,7 +77,7 @@ impl LogsCommand {
             loop {
                 let (length, rest) = self.next(source, session, |target| agent.get_raw(target, &[]))?;
                 let rest = left.map_or(rest, |left: u64| left.saturating_sub(length));
-                if rest == 0 || length == 0 || session.out.is_gone() {
+                if rest == 0 || length == 0 || session.out.is_closed() {
                     break;
                 }
                 left = Some(rest);
@@ -98,8 +98,9 @@ impl LogsCommand {
     fn sources(&self, agent: &mut AgentConnection) -> Result<Vec<LogSource>, CliError> {
         let list: AllocList = agent.get("/v1/allocs")?;
         let is_id = list.allocs.iter().any(|alloc| alloc.id == self.alloc);
-        let is_meant = |alloc: &&AllocRow| !is_id && alloc.is_ours() && alloc.goes_on() && alloc.is_called(&self.alloc);
-        let several: Vec<&AllocRow> = list.allocs.iter().filter(is_meant).collect();
+        let is_selected =
+            |alloc: &&AllocRow| !is_id && alloc.is_managed() && alloc.is_unfinished() && alloc.is_called(&self.alloc);
+        let several: Vec<&AllocRow> = list.allocs.iter().filter(is_selected).collect();
         if several.len() < 2 {
             let task = match &self.task {
                 Some(task) => task.clone(),
@@ -109,7 +110,8 @@ impl LogsCommand {
         }
         let mut sources = Vec::new();
         for alloc in several {
-            for task in alloc.tasks.keys().filter(|task| self.task.as_ref().is_none_or(|wanted| wanted == *task)) {
+            for task in alloc.tasks.keys().filter(|task| self.task.as_ref().is_none_or(|requested| requested == *task))
+            {
                 let prefix = format!("{}/{} | ", printable(&alloc.name), printable(task));
                 sources.push(self.source(&alloc.id, task.clone(), Some(prefix)));
             }
@@ -146,9 +148,9 @@ impl LogsCommand {
         &self,
         source: &mut LogSource,
         session: &mut CliSession<'_>,
-        ask: impl FnOnce(&str) -> Result<HttpResponse, CliError>,
+        request: impl FnOnce(&str) -> Result<HttpResponse, CliError>,
     ) -> Result<(u64, u64), CliError> {
-        let piece = source.reader.next(ask)?;
+        let piece = source.reader.next(request)?;
         let mut length = 0;
         for (stream, bytes) in piece.runs {
             length += bytes.len() as u64;
@@ -172,7 +174,7 @@ impl LogsCommand {
             [source] => Some((format!("/v1/allocs/{}", encode(&source.alloc)), source.task.clone())),
             _ => None,
         };
-        while !follow.is_interrupted() && !session.out.is_gone() {
+        while !follow.is_interrupted() && !session.out.is_closed() {
             let mut is_busy = false;
             for source in sources.iter_mut().filter(|source| !source.is_over) {
                 let next = self.next(source, session, |target| follow.insist(|agent| agent.get_raw(target, &[])));
@@ -205,7 +207,7 @@ impl LogsCommand {
                     of.next().is_none_or(|alloc| alloc.tasks.get(&source.task).is_none_or(|task| task.state == "dead"));
             }
             if sources.iter().any(|source| !source.is_over && !source.reader.is_last) {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_EVERY);
             }
         }
         for source in sources {
@@ -258,7 +260,7 @@ pub(super) fn only_task(alloc: &AllocRow, command: &str, rest: &str) -> Result<S
     let mut names = alloc.tasks.keys();
     match (names.next(), names.next()) {
         // Of an alloc of others any: the answer says who has its logs.
-        (Some(task), second) if second.is_none() || !alloc.is_ours() => Ok(task.clone()),
+        (Some(task), second) if second.is_none() || !alloc.is_managed() => Ok(task.clone()),
         _ => {
             let names: Vec<String> = alloc.tasks.keys().map(|name| printable(name)).collect();
             let (short, count) = (printable(alloc.short()), human::count(names.len(), "task"));

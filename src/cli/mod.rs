@@ -3,6 +3,7 @@
 
 mod agent;
 mod answer;
+mod api_types;
 mod catalogue;
 mod check;
 mod complete;
@@ -26,7 +27,6 @@ mod logs;
 mod man;
 mod metrics;
 mod node;
-mod of_job;
 mod output;
 mod overview;
 mod parents;
@@ -37,7 +37,6 @@ mod reason;
 mod report;
 mod restart;
 mod run;
-mod shape;
 mod signal;
 mod single_dash;
 mod sse;
@@ -47,6 +46,7 @@ mod status;
 mod stop;
 mod sweep;
 mod tail;
+mod targets;
 #[cfg(test)]
 mod testing;
 mod times;
@@ -67,7 +67,7 @@ use crate::config;
 use crate::model::text::terminal_lines;
 use connect::Purpose;
 pub use exit::{CliError, CliExit, CliResult, EXIT_CODES};
-pub use output::say;
+pub use output::eprint_line;
 use output::{CommandOutput, Paint, Style};
 
 /// Run tasks on this host, observe every other workload on it, and expose their usage to Prometheus, OTLP, a terminal
@@ -289,16 +289,16 @@ const CALLED_ELSEWHERE: &[(&str, &str)] = &[
 fn suggest(error: &mut clap::Error) {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return };
     let word = word.clone();
-    let known = CALLED_ELSEWHERE.iter().find(|(theirs, _)| *theirs == word).map(|(_, ours)| vec![(*ours).to_owned()]);
+    let known = CALLED_ELSEWHERE.iter().find(|(peer, _)| *peer == word).map(|(_, own)| vec![(*own).to_owned()]);
     let similar = match error.remove(ContextKind::SuggestedSubcommand) {
         Some(ContextValue::Strings(all)) => all,
         Some(ContextValue::String(one)) => vec![one],
         _ => Vec::new(),
     };
-    let begins_so = |ours: &String| ours.chars().next() == word.chars().next();
-    let meant = known.unwrap_or_else(|| similar.into_iter().filter(begins_so).collect());
-    if !meant.is_empty() {
-        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(meant));
+    let begins_so = |own: &String| own.chars().next() == word.chars().next();
+    let suggestion = known.unwrap_or_else(|| similar.into_iter().filter(begins_so).collect());
+    if !suggestion.is_empty() {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(suggestion));
     }
 }
 
@@ -332,7 +332,7 @@ fn steers(text: &str) -> bool {
 /// Prints the error and returns its exit code. Much of it is foreign text: an agent's words, names of files.
 fn reported(error: &CliError) -> ExitCode {
     let (paint, text) = (Paint::for_stderr(), error.to_string());
-    say(&format!("{} {}", paint.paint(Style::Red, "error:"), terminal_lines(&text)));
+    eprint_line(&format!("{} {}", paint.paint(Style::Red, "error:"), terminal_lines(&text)));
     error.exit.into()
 }
 
@@ -378,18 +378,18 @@ mod tests {
 
     #[test]
     fn unknown_command_suggests_what_other_tools_call_so_or_what_begins_so() {
-        for (word, ours) in
+        for (word, own) in
             [("validate", "'check'"), ("watch", "'top'"), ("start", "'run'"), ("staus", "'status'"), ("hist", "")]
         {
             let tip = suggested_for(word);
-            assert!(tip.contains(ours) && tip.matches('\'').count() <= 4, "{word}: {tip}");
+            assert!(tip.contains(own) && tip.matches('\'').count() <= 4, "{word}: {tip}");
         }
         assert_eq!(suggested_for("xyzzy"), "");
         let names: Vec<String> = command().get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
-        for (theirs, ours) in CALLED_ELSEWHERE {
-            assert!(names.iter().any(|name| name == ours), "{ours}");
-            let found = command().try_get_matches_from(["allostat", theirs]).map_err(|error| error.kind());
-            assert_eq!(found.err(), Some(ErrorKind::InvalidSubcommand), "{theirs} is a command");
+        for (peer, own) in CALLED_ELSEWHERE {
+            assert!(names.iter().any(|name| name == own), "{own}");
+            let found = command().try_get_matches_from(["allostat", peer]).map_err(|error| error.kind());
+            assert_eq!(found.err(), Some(ErrorKind::InvalidSubcommand), "{peer} is a command");
         }
     }
 

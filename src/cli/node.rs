@@ -1,9 +1,9 @@
 //! `allostat node`
 
+use super::api_types::{AgentCost, NodeReport, OpenFileCounts};
 use super::exit::{CliExit, CliResult};
 use super::human::{self, or_absent};
 use super::output::{Alignment, Paint, Style, TableCell, TextTable, pairs_within, printable};
-use super::shape::{AgentCost, KeptFiles, NodeReport};
 use super::{CliSession, output};
 
 /// Of supervisors that are not watched, this many lines.
@@ -34,14 +34,14 @@ impl NodeCommand {
 }
 
 /// How many kernel files stay open, and what it means that there should be more.
-fn kept_files(files: &KeptFiles) -> String {
-    let KeptFiles { kept, wanted, limit } = files;
-    if wanted > limit {
+fn open_files(files: &OpenFileCounts) -> String {
+    let OpenFileCounts { open: retained, needed: requested, limit } = files;
+    if requested > limit {
         format!(
-            "{kept} of {wanted}: no more than {limit} may be kept open, and the others cost more; raise LimitNOFILE"
+            "{retained} of {requested}: no more than {limit} may be kept open, and the others cost more; raise LimitNOFILE"
         )
     } else {
-        format!("{kept} of up to {limit}")
+        format!("{retained} of up to {limit}")
     }
 }
 
@@ -125,7 +125,7 @@ fn text(node: &NodeReport, screen: Option<u16>, paint: Paint) -> String {
         ("memory", or_absent(memory(node))),
         ("disk", or_absent(disk(node))),
         ("cgroups", node.cgroup_mode.clone()),
-        ("kept files", or_absent(node.kept_files.as_ref().map(kept_files))),
+        ("kept files", or_absent(node.open_files.as_ref().map(open_files))),
         ("allocs", counts(&node.allocs)),
         ("tasks", counts(&node.tasks)),
         ("alloc hooks", hooks("alloc")),

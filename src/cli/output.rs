@@ -25,7 +25,7 @@ impl<'a> CommandOutput<'a> {
         CommandOutput::new(io::stdout().lock())
     }
     /// Nothing of what is written from now on is seen by anybody.
-    pub fn is_gone(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.lost.is_some()
     }
     /// Why it could not be written, if that is anybody's failure: a reader may go when it has seen enough.
@@ -57,14 +57,14 @@ impl<'a> CommandOutput<'a> {
 
 impl io::Write for CommandOutput<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.is_gone() {
+        if self.is_closed() {
             return Ok(bytes.len());
         }
         let written = self.inner.write(bytes);
         self.keep(written, bytes.len())
     }
     fn flush(&mut self) -> io::Result<()> {
-        if self.is_gone() {
+        if self.is_closed() {
             return Ok(());
         }
         let flushed = self.inner.flush();
@@ -74,11 +74,11 @@ impl io::Write for CommandOutput<'_> {
 
 /// A line on standard error, of a text that may be hostile.
 pub fn remark(text: &str) {
-    say(&terminal_lines(text));
+    eprint_line(&terminal_lines(text));
 }
 
 /// A line on standard error.
-pub fn say(text: &str) {
+pub fn eprint_line(text: &str) {
     to_stderr(&format!("{text}\n"));
 }
 
@@ -397,10 +397,10 @@ mod tests {
         for (kind, failed) in [(io::ErrorKind::BrokenPipe, false), (io::ErrorKind::StorageFull, true)] {
             let mut out = CommandOutput::new(LimitedWriter(3, kind));
             write!(out, "abc").unwrap();
-            assert!(!out.is_gone());
+            assert!(!out.is_closed());
             write!(out, "{}", "x".repeat(1000)).unwrap();
             out.flush().unwrap();
-            assert!(out.is_gone());
+            assert!(out.is_closed());
             assert_eq!(out.failure().is_some(), failed);
         }
     }

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use super::api_types::AllocRow;
 use super::human::{self, ABSENT, or_absent};
 use super::output::{Alignment, Narrowing, Paint, Style, TableCell, TextTable, printable, state_style};
 use super::reason::{self, MemoryPeak};
-use super::shape::AllocRow;
 use super::top::RateRow;
 use super::width::wrapped;
 use crate::model::task::Outcome;
@@ -86,7 +86,7 @@ fn cores(cores: f64) -> String {
 
 /// Everything, on a screen of so many columns; empty: there is nothing.
 pub fn text(allocs: &[AllocRow], uses: &AllocUses, now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
-    let (managed, observed): (Vec<&AllocRow>, Vec<&AllocRow>) = allocs.iter().partition(|alloc| alloc.is_ours());
+    let (managed, observed): (Vec<&AllocRow>, Vec<&AllocRow>) = allocs.iter().partition(|alloc| alloc.is_managed());
     let (ended, live): (Vec<&AllocRow>, Vec<&AllocRow>) = managed.into_iter().partition(|alloc| has_ended(alloc));
     let parts = [
         alloc_table(&live, uses, now, screen, paint),
@@ -103,12 +103,12 @@ pub fn list(allocs: &[AllocRow], uses: &AllocUses, now: Timestamp, screen: Optio
 
 /// Something is folded: not each of them has a line.
 pub fn folds(allocs: &[AllocRow]) -> bool {
-    allocs.iter().any(|alloc| !alloc.is_ours() || has_ended(alloc))
+    allocs.iter().any(|alloc| !alloc.is_managed() || has_ended(alloc))
 }
 
 /// It runs no more, and nothing replaces it or may be left of it.
 fn has_ended(alloc: &AllocRow) -> bool {
-    !alloc.goes_on() && alloc.may_run.is_empty() && alloc.not_placed.is_empty()
+    !alloc.is_unfinished() && alloc.may_run.is_empty() && alloc.not_placed.is_empty()
 }
 
 /// What gives way to the width of a screen, in order. Long are the IDs of observed allocs.

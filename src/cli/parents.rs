@@ -4,11 +4,11 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::CliSession;
+use super::api_types::short;
 use super::connect::AgentConnection;
 use super::exit::CliError;
 use super::human::{self, or_absent};
 use super::output::{Alignment, Paint, Style, TableCell, TextTable, pairs, printable, state_style};
-use super::shape::short;
 use crate::api::{PlannedLaunches, encode};
 use crate::model::launching::{Parameterized, Periodic};
 use crate::model::units::Timestamp;
@@ -143,10 +143,10 @@ pub fn detail(row: &ParentRow, now: Timestamp, paint: Paint) -> String {
         let last = row.last_launch_at.map(|at| format!("{} UTC ({})", human::date_and_time(at), human::ago(at, now)));
         lines.push(("last launch", or_absent(last)));
     }
-    if let Some(asks) = &row.parameterized {
-        lines.push(("payload", asks.payload.as_str().to_owned()));
-        lines.push(("required meta", or_absent(Some(list(&asks.meta_required)).filter(|keys| !keys.is_empty()))));
-        lines.push(("optional meta", or_absent(Some(list(&asks.meta_optional)).filter(|keys| !keys.is_empty()))));
+    if let Some(launching) = &row.parameterized {
+        lines.push(("payload", launching.payload.as_str().to_owned()));
+        lines.push(("required meta", or_absent(Some(list(&launching.meta_required)).filter(|keys| !keys.is_empty()))));
+        lines.push(("optional meta", or_absent(Some(list(&launching.meta_optional)).filter(|keys| !keys.is_empty()))));
     }
     lines.push(("children", format!("{} running, {} retained", row.running, row.retained)));
     let mut out = pairs(&lines, paint);

@@ -197,25 +197,25 @@ pub fn show_warnings(session: &CliSession<'_>, warnings: &[Diagnostic]) {
                 == (&warning.severity, &warning.file, &warning.message, &warning.suggestion)
         };
         match groups.iter_mut().find(|(first, _)| same(first)) {
-            Some((_, others)) => others.push(warning),
+            Some((_, rest)) => rest.push(warning),
             None => groups.push((warning, Vec::new())),
         }
     }
-    for (first, others) in groups {
-        session.remark(&format!("{first}{}\n", also_at(&others)));
+    for (first, rest) in groups {
+        session.remark(&format!("{first}{}\n", also_at(&rest)));
     }
 }
 
 /// The other places of a warning. Empty: there are none.
-fn also_at(others: &[&Diagnostic]) -> String {
+fn also_at(rest: &[&Diagnostic]) -> String {
     /// More are a number.
     const NAMED: usize = 8;
-    let named: Vec<String> = others.iter().take(NAMED).map(|one| format!("{}:{}", one.line, one.column)).collect();
-    let more = others.len().saturating_sub(NAMED);
+    let named: Vec<String> = rest.iter().take(NAMED).map(|one| format!("{}:{}", one.line, one.column)).collect();
+    let more = rest.len().saturating_sub(NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     match named.is_empty() {
         true => String::new(),
-        false => format!("\n      = {} places; also at {}{more}", others.len() + 1, named.join(", ")),
+        false => format!("\n      = {} places; also at {}{more}", rest.len() + 1, named.join(", ")),
     }
 }
 

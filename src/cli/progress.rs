@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use super::output::{errors_are_on_a_terminal, rewrite_line, say};
+use super::output::{eprint_line, errors_are_on_a_terminal, rewrite_line};
 
 /// Where no line is rewritten, one comes at least so often while something changes.
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -40,7 +40,7 @@ impl ProgressLine {
             rewrite_line(text);
             state.is_open = true;
         } else if is_worth_a_line(state.last, done, total, Instant::now()) {
-            say(text);
+            eprint_line(text);
         } else {
             return;
         }
@@ -50,7 +50,7 @@ impl ProgressLine {
     /// Something else is written now: the line ends, with what it says.
     pub fn end_line(&self) {
         if std::mem::take(&mut self.state.borrow_mut().is_open) {
-            say("");
+            eprint_line("");
         }
     }
     /// The next [`ProgressLine::show`] writes the line again, below.

@@ -1,8 +1,8 @@
 //! Why an alloc is as it is, in a few words: the same ones in each command.
 
+use super::api_types::{AllocRow, AllocTaskRow, ExitRow};
 use super::human;
 use super::output::{Style, printable};
-use super::shape::{AllocRow, AllocTaskRow, ExitRow};
 use crate::model::signal;
 use crate::model::task::{ExitStatus, Outcome};
 use crate::model::units::{Nanos, Timestamp};
@@ -22,7 +22,7 @@ pub struct MemoryPeak {
 
 /// `exit 3`, `OOM killed`, `signal 9 (SIGKILL)`, `stopped on request`, `signal 9 (SIGKILL); Result: timeout`.
 pub fn exit(exit: &ExitRow) -> String {
-    let result = exit.result.and_then(|result| result.beside(&exit.status));
+    let result = exit.result.and_then(|result| result.word_unlike(&exit.status));
     let result = result.map_or_else(String::new, |word| format!("; Result: {word}"));
     match exit.oom_kills {
         // Its main process went on, or ended in another way.
@@ -160,8 +160,9 @@ mod tests {
         assert_eq!(words("running", &runs).unwrap(), "crash loop: 4 restarts, exit 3");
         let once = json!({ "state": "running", "restarts": 1, "last_exit": failed });
         assert_eq!(words("running", &once).unwrap(), "restarted: exit 3, 10.0 s ago");
-        let asked = json!({ "state": "running", "restarts": 5, "last_exit": exit("killed", &json!({ "signal": 15 })) });
-        assert_eq!(words("running", &asked), None, "restarts on request are no crash loop");
+        let requested =
+            json!({ "state": "running", "restarts": 5, "last_exit": exit("killed", &json!({ "signal": 15 })) });
+        assert_eq!(words("running", &requested), None, "restarts on request are no crash loop");
     }
 
     #[test]

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::api_types::{AllocList, AllocRow, AllocTaskRow};
 use super::exit::{CliError, CliExit, CliResult};
 use super::follow::{AllocFollower, FollowEnd};
-use super::of_job::{AffectedAlloc, OneOrJob};
 use super::output::{Style, printable};
-use super::shape::{AllocList, AllocRow, AllocTaskRow};
 use super::stalled::{Standstill, ending_time};
+use super::targets::{AffectedAlloc, OneOrJob};
 use super::{CliSession, human, reason};
 use crate::api::encode;
 use crate::model::job::LifecycleHook;
@@ -62,7 +62,7 @@ impl RestartCommand {
             let waiting = allocs.iter().flat_map(of).filter(|(alloc, name, task)| !settled(alloc, name, task, &before));
             let waiting: Vec<_> = waiting.collect();
             let (standstill, wrong) = &mut *standstill.borrow_mut();
-            *wrong = standstill.look(Instant::now(), waiting.iter().copied());
+            *wrong = standstill.update(Instant::now(), waiting.iter().copied());
             waiting.is_empty() || wrong.is_some()
         };
         let paint = session.paint;
@@ -106,9 +106,12 @@ fn tasks_of<'a>(
     alloc: &'a AllocRow,
     reached: &'a [AffectedAlloc],
 ) -> impl Iterator<Item = (&'a String, &'a AllocTaskRow)> {
-    let asked = reached.iter().find(|reached| reached.id == alloc.id);
+    let requested = reached.iter().find(|reached| reached.id == alloc.id);
     let is_after = |task: &AllocTaskRow| task.lifecycle.is_some_and(|cycle| cycle.hook == LifecycleHook::Poststop);
-    alloc.tasks.iter().filter(move |(name, task)| asked.is_some_and(|all| all.tasks.contains(*name)) && !is_after(task))
+    alloc
+        .tasks
+        .iter()
+        .filter(move |(name, task)| requested.is_some_and(|all| all.tasks.contains(*name)) && !is_after(task))
 }
 
 /// Its next attempt runs, or has ended already; or there will be none.

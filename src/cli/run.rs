@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use super::api_types::{AllocRow, ExitRow, short};
 use super::exit::{CliError, CliExit, CliResult};
 use super::follow::{AllocFollower, FollowEnd};
 use super::inputs::Variables;
 use super::output::{Style, printable};
 use super::progress::{ProgressLine, ProgressWriter};
-use super::shape::{AllocRow, ExitRow, short};
 use super::{CliSession, complete, follow, human, last_output, output, parents, plan, updates};
 use crate::api::{LaunchAnswer, Submitted, encode};
 use crate::model::job::JobKind;
@@ -174,8 +174,8 @@ impl Goal {
     /// How many of them are there.
     fn reached(self, allocs: &[AllocRow]) -> usize {
         let is_there = |alloc: &&AllocRow| match self {
-            Goal::Done => !alloc.goes_on(),
-            Goal::Running => alloc.has_begun(),
+            Goal::Done => !alloc.is_unfinished(),
+            Goal::Running => alloc.has_started(),
             Goal::Healthy => alloc.is_healthy(),
         };
         allocs.iter().filter(is_there).count()
@@ -222,7 +222,7 @@ fn until(
     let ended = loop {
         let mut out = ProgressWriter { progress: &progress, out: session.out };
         let ended = follow.until(&ids, &mut out, paint, is_reached);
-        match ended.map_err(|error| gone(error, job, &ids))? {
+        match ended.map_err(|error| agent_lost(error, job, &ids))? {
             // What was rescheduled meanwhile is the job's from then on.
             FollowEnd::Done(allocs) if goal == Goal::Done && allocs.iter().any(|a| a.next_alloc.is_some()) => {
                 ids = allocs.into_iter().map(|alloc| alloc.next_alloc.unwrap_or(alloc.id)).collect();
@@ -310,7 +310,7 @@ fn unsure(error: CliError) -> CliError {
     }
 }
 
-fn gone(error: CliError, job: &str, allocs: &[String]) -> CliError {
+fn agent_lost(error: CliError, job: &str, allocs: &[String]) -> CliError {
     if error.exit != CliExit::NoAgent {
         return error;
     }
@@ -399,14 +399,14 @@ mod tests {
     #[test]
     fn error_after_a_lost_agent_names_the_allocs_and_how_to_follow_them() {
         let ids = ["0123456789ab".to_owned(), "fedc".to_owned()];
-        let error = gone(CliError::new(CliExit::NoAgent, "cannot connect"), "web", &ids);
+        let error = agent_lost(CliError::new(CliExit::NoAgent, "cannot connect"), "web", &ids);
         assert_eq!(error.exit, CliExit::NoAgent);
         let text = error.to_string();
         for word in ["cannot connect", "web was submitted as 0123456789ab, fedc", "goes on", "events -f 01234567`"] {
             assert!(text.contains(word), "{word}: {text}");
         }
         let refused = CliError::failed("no");
-        assert_eq!(gone(refused.clone(), "web", &ids), refused);
+        assert_eq!(agent_lost(refused.clone(), "web", &ids), refused);
         assert_eq!(unsure(refused.clone()), refused);
         assert!(unsure(CliError::new(CliExit::NoAgent, "broke off")).to_string().contains("not known"));
     }

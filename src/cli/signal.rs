@@ -2,7 +2,7 @@
 
 use super::CliSession;
 use super::exit::CliResult;
-use super::of_job::OneOrJob;
+use super::targets::OneOrJob;
 use crate::api::encode;
 use crate::model::nearest::nearest;
 use crate::model::signal;

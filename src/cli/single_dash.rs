@@ -37,12 +37,12 @@ pub(super) fn rewritten(root: &clap::Command, line: impl IntoIterator<Item = OsS
 /// Of a flag before the command, such as `--socket PATH`: the next word is its value.
 fn takes_value(root: &clap::Command, flag: &OsStr) -> bool {
     let Some(flag) = flag.to_str() else { return false };
-    let is_meant = |arg: &&clap::Arg| match (flag.strip_prefix("--"), flag.strip_prefix('-')) {
+    let is_selected = |arg: &&clap::Arg| match (flag.strip_prefix("--"), flag.strip_prefix('-')) {
         (Some(long), _) => arg.get_long() == Some(long),
         (None, Some(short)) => arg.get_short().is_some_and(|own| own.to_string() == short),
         (None, None) => false,
     };
-    root.get_arguments().find(is_meant).is_some_and(|arg| arg.get_action().takes_values())
+    root.get_arguments().find(is_selected).is_some_and(|arg| arg.get_action().takes_values())
 }
 
 fn has_one_dash(arg: &OsStr) -> bool {

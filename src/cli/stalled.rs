@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::api_types::{AllocRow, AllocTaskRow};
 use super::output::printable;
-use super::shape::{AllocRow, AllocTaskRow};
 use crate::model::job::Task;
 
 /// For what an agent does itself: take the request up, kill, start.
@@ -16,7 +16,7 @@ const START: Duration = Duration::from_secs(3600);
 /// No time of a job counts for more: a server can claim any.
 const LONGEST: Duration = Duration::from_secs(3600);
 /// Between two looks at most this counts: meanwhile the agent may have been gone.
-const ONE_LOOK: Duration = Duration::from_secs(2);
+const MAX_GAP: Duration = Duration::from_secs(2);
 
 /// The longest time in which a job lets its tasks end: kill timeouts and shutdown delays.
 pub fn ending_time(alloc: &Value) -> Duration {
@@ -51,7 +51,7 @@ impl Standstill {
 
     /// `waiting`: the tasks that have not come to where they should be. Returns what is wrong once they have stayed as
     /// they are for longer than any of them may.
-    pub fn look<'a>(
+    pub fn update<'a>(
         &mut self,
         now: Instant,
         waiting: impl Iterator<Item = (&'a AllocRow, &'a String, &'a AllocTaskRow)>,
@@ -68,7 +68,7 @@ impl Standstill {
         }
         match &self.last {
             Some((before, at)) if *before == shown => {
-                self.unchanged = self.unchanged.saturating_add(now.duration_since(*at).min(ONE_LOOK));
+                self.unchanged = self.unchanged.saturating_add(now.duration_since(*at).min(MAX_GAP));
             }
             _ => self.unchanged = Duration::ZERO,
         }
@@ -98,7 +98,7 @@ mod tests {
         (0..10_000).find(|second| {
             let row = &rows[usize::try_from(*second).unwrap() % rows.len()];
             let waiting = row.tasks.iter().map(|(name, task)| (row, name, task));
-            standstill.look(began + Duration::from_secs(*second), waiting).is_some()
+            standstill.update(began + Duration::from_secs(*second), waiting).is_some()
         })
     }
 
@@ -116,10 +116,10 @@ mod tests {
     fn time_without_an_agent_does_not_count() {
         let mut standstill = Standstill::new(Duration::from_secs(5));
         let row = alloc("dead", 1);
-        let mut look = |at: Instant| standstill.look(at, row.tasks.iter().map(|(name, task)| (&row, name, task)));
+        let mut check = |at: Instant| standstill.update(at, row.tasks.iter().map(|(name, task)| (&row, name, task)));
         let began = Instant::now();
-        assert_eq!(look(began), None);
-        assert_eq!(look(began + Duration::from_secs(50)), None, "it may have been gone");
+        assert_eq!(check(began), None);
+        assert_eq!(check(began + Duration::from_secs(50)), None, "it may have been gone");
     }
 
     #[test]

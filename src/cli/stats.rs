@@ -1,11 +1,11 @@
 //! `allostat stats`
 
 use super::CliSession;
+use super::api_types::{StatsReply, short};
 use super::devices::use_of;
 use super::exit::{CliExit, CliResult};
 use super::human::{self, ABSENT, or_absent};
 use super::output::{Alignment, Paint, Style, TableCell, TextTable, printable};
-use super::shape::{StatsReply, short};
 use super::top::{self, TableOptions};
 use crate::api::encode;
 use crate::model::units::Nanos;

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::CliSession;
+use super::api_types::{AllocList, AllocRow, AllocTaskRow, Supervisors};
 use super::connect::AgentConnection;
 use super::exit::{CliExit, CliResult};
 use super::human::{self, ABSENT, or_absent};
@@ -10,7 +11,6 @@ use super::output::{
     self, Alignment, Narrowing, Paint, Style, TableCell, TextTable, pairs_within, printable, state_style,
 };
 use super::overview::{self, AllocUses};
-use super::shape::{AllocList, AllocRow, AllocTaskRow, Supervisors};
 use super::width::wrapped;
 use super::{follow, last_output, parents, reason, top, updates};
 use crate::api::encode;
@@ -63,7 +63,7 @@ impl StatusCommand {
             }
             let mut answer = agent.get_json(&target)?;
             if let Some(source) = self.source {
-                keep_those_of(&mut answer, source);
+                retain_source(&mut answer, source);
             }
             session.json(&answer)?;
             return Ok(CliExit::Done);
@@ -96,7 +96,7 @@ impl StatusCommand {
             let mut list: AllocList = agent.get(&target)?;
             list.allocs.retain(|alloc| self.source.is_none_or(|source| alloc.is_of(source)));
             // Ours first, as they were made; then those of others, by name.
-            list.allocs.sort_by_cached_key(|alloc| (!alloc.is_ours()).then(|| alloc.id.clone()));
+            list.allocs.sort_by_cached_key(|alloc| (!alloc.is_managed()).then(|| alloc.id.clone()));
             if list.allocs.is_empty() && self.source.is_some() {
                 session.remark("no allocs of that source");
             } else if list.allocs.is_empty() {
@@ -116,8 +116,8 @@ impl StatusCommand {
             if !launching.is_empty() && self.source.is_none_or(|source| source == AllocSource::Managed) {
                 write!(session.out, "\n{}", within(&parents::table(&launching, now, session.paint), screen))?;
             }
-            if let Some(said) = unwatched(&list.supervisors) {
-                session.remark(&said);
+            if let Some(message) = unwatched(&list.supervisors) {
+                session.remark(&message);
             }
         }
         Ok(CliExit::Done)
@@ -135,7 +135,7 @@ fn uses(agent: &mut AgentConnection) -> AllocUses {
 }
 
 /// As the list for people has it: who says no source is the agent.
-fn keep_those_of(answer: &mut Value, source: AllocSource) {
+fn retain_source(answer: &mut Value, source: AllocSource) {
     let is_of = |alloc: &Value| AllocSource::parse(alloc["source"].as_str().unwrap_or_default());
     if let Some(allocs) = answer["allocs"].as_array_mut() {
         allocs.retain(|alloc| is_of(alloc).map_or(source == AllocSource::Managed, |of| of == source));
@@ -146,8 +146,8 @@ fn keep_those_of(answer: &mut Value, source: AllocSource) {
 fn unwatched(supervisors: &Supervisors) -> Option<String> {
     let by = [(supervisors.no_agent, "nobody"), (supervisors.another_agent, "another agent")];
     let some: Vec<String> = by.iter().filter(|(n, _)| *n > 0).map(|(n, who)| format!("{n} by {who}")).collect();
-    let said = "supervisors on this host that this agent does not watch (`allostat node` lists them):";
-    (!some.is_empty()).then(|| format!("{said} {}", some.join(", ")))
+    let text = "supervisors on this host that this agent does not watch (`allostat node` lists them):";
+    (!some.is_empty()).then(|| format!("{text} {}", some.join(", ")))
 }
 
 /// Of the last exits of its tasks, the newest; but one that failed is what people look for, and then one that went
@@ -165,7 +165,7 @@ pub(super) fn detail(alloc: &AllocRow, uses: &AllocUses, now: Timestamp, screen:
         ("alloc", alloc.id.clone()),
         ("job", printable(&alloc.job)),
         ("name", printable(&alloc.name)),
-        ("run by", if alloc.is_ours() { "this agent".to_owned() } else { printable(&alloc.source) }),
+        ("run by", if alloc.is_managed() { "this agent".to_owned() } else { printable(&alloc.source) }),
         ("type", or_absent(alloc.kind.clone())),
         ("status", paint.paint(state_style(&alloc.status), &alloc.status)),
         ("because", because(alloc, why, paint)),
@@ -270,13 +270,13 @@ pub(super) fn detail(alloc: &AllocRow, uses: &AllocUses, now: Timestamp, screen:
 
 /// The reason of its state; beside it what its agent says, where that says more.
 fn because(alloc: &AllocRow, why: Option<(String, Style)>, paint: Paint) -> String {
-    let said = Some(printable(&alloc.description)).filter(|said| !said.is_empty());
-    match (why, said) {
-        (Some((words, style)), Some(said)) if !said.contains(&words) && !words.contains(&said) => {
-            format!("{} ({said})", paint.paint(style, &words))
+    let text = Some(printable(&alloc.description)).filter(|text| !text.is_empty());
+    match (why, text) {
+        (Some((words, style)), Some(text)) if !text.contains(&words) && !words.contains(&text) => {
+            format!("{} ({text})", paint.paint(style, &words))
         }
         (Some((words, style)), _) => paint.paint(style, &words),
-        (None, said) => or_absent(said),
+        (None, text) => or_absent(text),
     }
 }
 
@@ -346,7 +346,7 @@ mod tests {
             let mut answer = serde_json::json!({ "allocs": [
                 { "id": "a", "source": "managed" }, { "id": "b", "source": "docker" }, { "id": "c" },
             ], "supervisors": { "nobody": 1 } });
-            keep_those_of(&mut answer, source);
+            retain_source(&mut answer, source);
             assert_eq!(answer["supervisors"]["nobody"], 1);
             let ids = answer["allocs"].as_array().unwrap().iter().map(|alloc| alloc["id"].as_str().unwrap().to_owned());
             ids.collect::<String>()

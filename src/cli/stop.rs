@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
+use super::api_types::{AllocList, AllocRow, short};
 use super::connect::{AgentConnection, AgentDoor};
 use super::exit::{CliError, CliExit, CliResult};
 use super::follow::{AllocFollower, FollowEnd};
-use super::of_job::ConfirmArgs;
 use super::output::Style;
-use super::shape::{AllocList, AllocRow, short};
-use super::{CliSession, human, of_job, parents};
+use super::targets::ConfirmArgs;
+use super::{CliSession, human, parents, targets};
 use crate::api::encode;
 
 /// Connections on which stops are asked for: of an agent's 256, and those who scrape want some.
@@ -45,8 +45,8 @@ impl StopCommand {
         let mut agent = session.connect_to_act()?;
         let mut follow = AllocFollower::from_now(&mut agent)?;
         let parents: Vec<String> = parents::all(follow.agent()).into_iter().map(|parent| parent.id).collect();
-        let is_meant = |id: &String| self.all || self.job.as_ref() == Some(id) || self.allocs.contains(id);
-        let parents: Vec<String> = parents.into_iter().filter(is_meant).collect();
+        let is_selected = |id: &String| self.all || self.job.as_ref() == Some(id) || self.allocs.contains(id);
+        let parents: Vec<String> = parents.into_iter().filter(is_selected).collect();
         for id in &parents {
             parents::stop(follow.agent(), session, id)?;
         }
@@ -54,11 +54,11 @@ impl StopCommand {
         if !parents.is_empty() && names.is_empty() && !self.all {
             return Ok(CliExit::Done);
         }
-        let wanted = if self.all {
+        let requested = if self.all {
             let list: AllocList = follow.agent().get("/v1/allocs")?;
-            list.allocs.into_iter().filter(|a| a.is_ours() && a.goes_on()).map(|a| a.id).collect()
+            list.allocs.into_iter().filter(|a| a.is_managed() && a.is_unfinished()).map(|a| a.id).collect()
         } else if let Some(job) = &self.job {
-            of_job::of(follow.agent(), job, AllocRow::goes_on)?
+            targets::of(follow.agent(), job, AllocRow::is_unfinished)?
         } else {
             let mut ids = Vec::with_capacity(self.allocs.len());
             for name in &names {
@@ -66,14 +66,15 @@ impl StopCommand {
             }
             ids
         };
-        let mut ids: Vec<String> = Vec::with_capacity(wanted.len());
+        let mut ids: Vec<String> = Vec::with_capacity(requested.len());
         let mut had_ended: Vec<String> = Vec::new();
         let mut unsaved = None;
-        let answers = ask_at_once(&follow.agent().door(), &wanted);
-        for (id, answer) in wanted.iter().zip(answers) {
+        let answers = stop_concurrently(&follow.agent().door(), &requested);
+        for (id, answer) in requested.iter().zip(answers) {
             // Asking twice is asking once.
-            let asked = |agent: &mut AgentConnection| agent.post(&target(id), "");
-            let answer = answer.map_or_else(|| follow.insist(asked), Ok).map_err(|e| of_job::or_job(gone(e, &ids)))?;
+            let request = |agent: &mut AgentConnection| agent.post(&target(id), "");
+            let answer =
+                answer.map_or_else(|| follow.insist(request), Ok).map_err(|e| targets::or_job(agent_lost(e, &ids)))?;
             unsaved = unsaved.or_else(|| answer["unsaved"].as_str().map(str::to_owned));
             let id = answer["id"].as_str().map_or_else(|| id.clone(), str::to_owned);
             let list = if answer["had_ended"] == true { &mut had_ended } else { &mut ids };
@@ -92,7 +93,7 @@ impl StopCommand {
         }
         if self.detach || ids.is_empty() {
             if !ids.is_empty() {
-                writeln!(session.out, "{}", asked(&ids))?;
+                writeln!(session.out, "{}", requested_text(&ids))?;
             } else if had_ended.is_empty() {
                 writeln!(session.out, "nothing runs")?;
             }
@@ -100,7 +101,7 @@ impl StopCommand {
         }
         let paint = session.paint;
         let ended = follow.until(&ids, session.out, paint, |allocs| allocs.iter().all(AllocRow::is_over));
-        match ended.map_err(|e| gone(e, &ids))? {
+        match ended.map_err(|e| agent_lost(e, &ids))? {
             FollowEnd::Done(allocs) => {
                 let stuck: Vec<_> = allocs.iter().filter(|a| !a.may_run.is_empty()).collect();
                 if stuck.len() < ids.len() {
@@ -109,7 +110,9 @@ impl StopCommand {
                 }
                 if stuck.is_empty() { Ok(CliExit::Done) } else { Err(abandoned(&stuck)) }
             }
-            FollowEnd::Interrupted => Err(CliError::failed(format!("not waiting any longer; {}", asked(&ids)))),
+            FollowEnd::Interrupted => {
+                Err(CliError::failed(format!("not waiting any longer; {}", requested_text(&ids))))
+            }
         }
     }
 }
@@ -120,9 +123,9 @@ fn target(id: &str) -> String {
 
 /// Each stop is durable before it is answered: concurrent requests share that. `None`: this one failed; a request alone
 /// then returns the reason.
-fn ask_at_once(door: &AgentDoor, ids: &[String]) -> Vec<Option<Value>> {
+fn stop_concurrently(door: &AgentDoor, ids: &[String]) -> Vec<Option<Value>> {
     let next = AtomicUsize::new(0);
-    let ask = || {
+    let request = || {
         let mut answers = Vec::new();
         let Ok(mut agent) = AgentConnection::through(door) else { return answers };
         loop {
@@ -136,21 +139,21 @@ fn ask_at_once(door: &AgentDoor, ids: &[String]) -> Vec<Option<Value>> {
     };
     let mut all = vec![None; ids.len()];
     // One alone asks as it always did.
-    let askers = if ids.len() > 1 { AT_ONCE.min(ids.len()) } else { 0 };
+    let threads = if ids.len() > 1 { AT_ONCE.min(ids.len()) } else { 0 };
     std::thread::scope(|scope| {
-        let askers: Vec<_> = (0..askers).map(|_| scope.spawn(ask)).collect();
-        for (at, answer) in askers.into_iter().flat_map(|asker| asker.join().unwrap_or_default()) {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(request)).collect();
+        for (at, answer) in workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()) {
             all[at] = Some(answer);
         }
     });
     all
 }
 
-fn gone(error: CliError, ids: &[String]) -> CliError {
+fn agent_lost(error: CliError, ids: &[String]) -> CliError {
     if error.exit != CliExit::NoAgent || ids.is_empty() {
         return error;
     }
-    let message = format!("the agent does not come back: {}\n{}", error.message, asked(ids));
+    let message = format!("the agent does not come back: {}\n{}", error.message, requested_text(ids));
     CliError::new(CliExit::NoAgent, message)
         .hint("an agent that is started again goes on with that: `allostat status` shows how far it is")
 }
@@ -165,7 +168,7 @@ fn abandoned(stuck: &[&AllocRow]) -> CliError {
     )
 }
 
-fn asked(ids: &[String]) -> String {
+fn requested_text(ids: &[String]) -> String {
     format!("asked {} to stop", human::count(ids.len(), "alloc"))
 }
 
@@ -183,8 +186,8 @@ mod tests {
         const MANY: usize = 8;
         let ids: Vec<String> = (0..MANY).map(|n| format!("a{n}")).collect();
         // No request is answered before all have come.
-        let asked = Arc::new((Mutex::new(0), Condvar::new()));
-        let all = Arc::clone(&asked);
+        let requests = Arc::new((Mutex::new(0), Condvar::new()));
+        let all = Arc::clone(&requests);
         let (agent, _dir) = testing::agent(Arc::new(move |target| {
             let (count, changed) = &*all;
             *count.lock().unwrap() += 1;
@@ -197,12 +200,12 @@ mod tests {
                 _ => together.then(|| (200, format!(r#"{{"id":{target:?}}}"#))),
             }
         }));
-        let answers = ask_at_once(&agent.door(), &ids);
+        let answers = stop_concurrently(&agent.door(), &ids);
         for (id, answer) in ids.iter().zip(&answers) {
             let expected = (id != "a3").then(|| serde_json::json!({ "id": target(id) }));
             assert_eq!(*answer, expected, "{id}");
         }
-        assert_eq!(*asked.0.lock().unwrap(), MANY, "each once");
-        assert_eq!(ask_at_once(&agent.door(), &ids[..1]), [None], "one alone asks as it always did");
+        assert_eq!(*requests.0.lock().unwrap(), MANY, "each once");
+        assert_eq!(stop_concurrently(&agent.door(), &ids[..1]), [None], "one alone asks as it always did");
     }
 }

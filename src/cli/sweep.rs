@@ -25,7 +25,7 @@ pub const PREFIX: &str = "allostat-demo-";
 /// How long supervisors may take to write their last reading and leave; then they are killed.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long what was killed may take until it is gone: a busy host gives it a processor late.
-const GONE_WITHIN: Duration = Duration::from_secs(30);
+const EXIT_WITHIN: Duration = Duration::from_secs(30);
 
 /// Remove what a demo has made
 #[derive(Debug, clap::Args)]
@@ -52,12 +52,12 @@ impl SweepCommand {
         loop {
             // A supervisor may be about to start its task: until none is left, there may be something to end again.
             let ended = parent.end(PATIENCE);
-            let (supervisors, tasks) = ours(&self.dir);
+            let (supervisors, tasks) = processes_of(&self.dir);
             kill(&tasks);
             if supervisors.is_empty() && tasks.is_empty() && ended.is_ok() {
                 break;
             }
-            if began.elapsed() > GONE_WITHIN {
+            if began.elapsed() > EXIT_WITHIN {
                 left.extend(ended.err().map(|error| error.to_string()));
                 break;
             }
@@ -100,7 +100,7 @@ fn scope(dir: &Path) -> Option<(String, SystemdUnit)> {
 }
 
 /// Supervisors (they have the directory in their arguments) and tasks (in their environment), by pid.
-fn ours(dir: &Path) -> (Vec<u32>, Vec<u32>) {
+fn processes_of(dir: &Path) -> (Vec<u32>, Vec<u32>) {
     let (mut supervisors, mut tasks) = (Vec::new(), Vec::new());
     let Some(mark) = dir.to_str() else { return (supervisors, tasks) };
     let has = |process: &Path, file: &str| {

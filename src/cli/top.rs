@@ -9,6 +9,7 @@
 
 mod columns;
 mod curves;
+mod detail;
 mod draw;
 mod feed;
 mod gauges;
@@ -17,7 +18,6 @@ mod hour;
 mod keys;
 mod lines;
 mod live;
-mod near;
 mod pen;
 mod plain;
 mod processes;
@@ -36,8 +36,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::CliSession;
+use super::api_types::AllocList;
 use super::exit::{CliExit, CliResult};
-use super::shape::AllocList;
 pub use columns::seconds;
 use feed::TopFeed;
 pub use feed::table_with_rates;

@@ -14,7 +14,7 @@ use crate::api::encode;
 use crate::model::update::{JobUpdate, UpdateState};
 
 /// How often a running update is asked for.
-const ASK_EVERY: Duration = Duration::from_millis(250);
+const POLL_EVERY: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Deserialize)]
 struct UpdateList {
@@ -47,7 +47,7 @@ pub fn until_ended(session: &mut CliSession<'_>, follow: &mut AllocFollower<'_>,
             session.remark(&format!("detached; the update goes on: `allostat status {shown}` shows it"));
             return Ok(CliExit::Done);
         }
-        std::thread::sleep(ASK_EVERY);
+        std::thread::sleep(POLL_EVERY);
     };
     progress.end_line();
     let text = printable(&ended.description);

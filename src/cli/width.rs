@@ -45,18 +45,18 @@ pub fn cut_end(text: &str, width: u16) -> String {
     if columns_of(text) <= width {
         return text.to_owned();
     }
-    let (mut kept, mut used) = (String::new(), 0);
+    let (mut retained, mut used) = (String::new(), 0);
     for c in text.chars() {
         let wide = columns_of(c.encode_utf8(&mut [0; 4]));
         if used + wide > width.saturating_sub(1) {
             break;
         }
         used += wide;
-        kept.push(c);
+        retained.push(c);
     }
-    kept.truncate(kept.trim_end().len());
-    kept.push('…');
-    kept
+    retained.truncate(retained.trim_end().len());
+    retained.push('…');
+    retained
 }
 
 /// The least that is left for text beside an indent.

@@ -58,7 +58,7 @@ impl WorkloadCommand {
             }
             SyntheticLoad::Bursty { busy_ms, idle_ms } => {
                 // Without its supervisor its output has no reader, and it has no work.
-                while !session.out.is_gone() {
+                while !session.out.is_closed() {
                     writeln!(session.out, "busy for {busy_ms} ms")?;
                     session.out.flush()?;
                     burn(Duration::from_millis(busy_ms));
@@ -68,7 +68,7 @@ impl WorkloadCommand {
             }
             SyntheticLoad::Leak { mib_per_second, most_mib } => {
                 let mut leaked = Vec::new();
-                while !session.out.is_gone() {
+                while !session.out.is_closed() {
                     if leaked.len() * mib_per_second >= most_mib * 8 {
                         return Err(CliError::failed(format!("{most_mib} MiB leaked, and nothing stopped it")));
                     }

@@ -114,7 +114,7 @@ pub(super) struct DueFiles {
 impl DueFiles {
     pub(super) const ALL: DueFiles = DueFiles { asleep: true, stirred: true, ran: true, set: true };
 
-    fn wants(self, when: ChangeTrigger) -> bool {
+    fn includes(self, when: ChangeTrigger) -> bool {
         match when {
             ChangeTrigger::Tick => false,
             ChangeTrigger::Asleep => self.asleep,
@@ -261,8 +261,8 @@ impl CgroupFiles {
     }
 
     /// Whether the kernel pass requests a comparison of this cgroup with its files.
-    pub(super) fn is_wanted(&self, rows: &PassRows) -> bool {
-        self.homes.iter().any(|place| rows.wants(place.inode))
+    pub(super) fn is_comparison_due(&self, rows: &PassRows) -> bool {
+        self.homes.iter().any(|place| rows.compares(place.inode))
     }
 
     /// Reads the probe files that no row replaces. Errors: `StaleCgroup`.
@@ -276,7 +276,7 @@ impl CgroupFiles {
             return Err(StaleCgroup);
         }
         for index in 0..self.probes {
-            self.read_wanted(index, scratch, raw, rows, DueFiles::default())?;
+            self.read_file_if_due(index, scratch, raw, rows, DueFiles::default())?;
         }
         self.check_opened_by_path()
     }
@@ -295,10 +295,10 @@ impl CgroupFiles {
         // Rows show changed settings at no cost, so settings are checked in every row.
         let all_rows = rows.is_some_and(|rows| rows.are_all);
         for index in self.probes..self.slots.len() {
-            let wanted =
-                |slot: &FileSlot| due.wants(slot.file.when) || (slot.file.when == ChangeTrigger::Set && all_rows);
-            if self.slots.get(index).is_some_and(wanted) {
-                self.read_wanted(index, scratch, raw, rows, due)?;
+            let accepts =
+                |slot: &FileSlot| due.includes(slot.file.when) || (slot.file.when == ChangeTrigger::Set && all_rows);
+            if self.slots.get(index).is_some_and(accepts) {
+                self.read_file_if_due(index, scratch, raw, rows, due)?;
             }
         }
         self.check_opened_by_path()
@@ -318,7 +318,7 @@ impl CgroupFiles {
         Ok(())
     }
 
-    fn read_wanted(
+    fn read_file_if_due(
         &mut self,
         index: usize,
         scratch: &mut Scratch,
@@ -441,11 +441,11 @@ impl CgroupFiles {
     fn read_roots(&self, file: &KernelFile, hierarchy: usize, scratch: &mut Scratch, raw: &mut RawValues) {
         let Some(home) = self.sampling.layout.hierarchies().get(hierarchy) else { return };
         let root = (hierarchy, home.root());
-        let said = self.sampling.root_files.read(root, file.name, scratch, Instant::now());
-        if let Some(error) = file.apply(raw, said.as_deref().ok()) {
+        let content = self.sampling.root_files.read(root, file.name, scratch, Instant::now());
+        if let Some(error) = file.apply(raw, content.as_deref().ok()) {
             self.report_parse(&error);
         }
-        match said {
+        match content {
             Ok(_) | Err(Errno::NOENT | Errno::OPNOTSUPP) => {}
             Err(errno) => self.report(file, errno),
         }
@@ -472,13 +472,13 @@ impl CgroupFiles {
     }
 
     /// Checks only these hierarchies, one bit each: a descriptor that stays open always belongs to the original cgroup.
-    fn check_identity_in(&self, wanted: u64) -> Result<(), StaleCgroup> {
+    fn check_identity_in(&self, expected: u64) -> Result<(), StaleCgroup> {
         let hierarchies = self.sampling.layout.hierarchies();
         let same = |place: &CgroupDirectory| {
             hierarchies.get(place.hierarchy).and_then(|h| inode(h, &self.path.relative())) == Some(place.inode)
         };
-        let mut asked = self.homes.iter().filter(|place| wanted & (1 << place.hierarchy.min(63)) != 0);
-        if asked.all(same) { Ok(()) } else { Err(StaleCgroup) }
+        let mut requested = self.homes.iter().filter(|place| expected & (1 << place.hierarchy.min(63)) != 0);
+        if requested.all(same) { Ok(()) } else { Err(StaleCgroup) }
     }
 
     /// Closes all descriptors and releases their budget.

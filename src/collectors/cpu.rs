@@ -1,7 +1,7 @@
 //! CPU time, quota and throttling of a task. Source: cgroup v1 cpu and cpuacct controllers, v2 `cpu.*`;
 //! Documentation/scheduler/sched-bwc.rst, cgroup-v2.rst.
 
-use super::home::FileHierarchy;
+use super::hierarchy::FileHierarchy;
 use super::raw::RawValues;
 use super::table::{KernelFile, SubjectFiles, number, value, values};
 use crate::kernel::ParseError;
@@ -50,18 +50,12 @@ const STAT: &[Field] = &[
 const FILES: &[KernelFile] = &[
     // v1 estimates user and system time from clock ticks: a task shorter than a tick has neither. The unified tree of
     // the same host divides the exact CPU time.
-    KernelFile::new(
-        FileHierarchy::UnifiedBesideV1("cpuacct"),
-        "cpu.stat",
-        ChangeTrigger::Ran,
-        UNIFIED,
-        |raw, bytes| {
-            let (stat, error) = values(bytes, cpu_stat::v2);
-            raw.exact_modes = stat.user_ns.zip(stat.system_ns);
-            raw.unified_cpu_ns = stat.usage_ns;
-            error
-        },
-    ),
+    KernelFile::new(FileHierarchy::HybridUnified("cpuacct"), "cpu.stat", ChangeTrigger::Ran, UNIFIED, |raw, bytes| {
+        let (stat, error) = values(bytes, cpu_stat::v2);
+        raw.exact_modes = stat.user_ns.zip(stat.system_ns);
+        raw.unified_cpu_ns = stat.usage_ns;
+        error
+    }),
     KernelFile::new(ACCT, "cpuacct.usage_user", ChangeTrigger::Ran, MODES, |raw, bytes| {
         let (ns, error) = number("cpuacct.usage_user", bytes);
         raw.user_ns = ns;

@@ -8,7 +8,7 @@
 //! On cgroup v1, newer kernels (seen on 6.18) count no I/O on a disk until a throttle rule is set for it in any cgroup.
 //! The root cgroup has a line for each disk with counting enabled; without a line, all values are absent.
 
-use super::home::FileHierarchy;
+use super::hierarchy::FileHierarchy;
 use super::raw::RawValues;
 use super::table::{AncestorFile, KernelFile, SubjectFiles};
 use crate::kernel::Parsed;

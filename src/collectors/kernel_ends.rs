@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-use super::ends_self_test::{self, TestedHierarchy};
+use super::exit_self_test::{self, TestedHierarchy};
 use super::kernel_pass::{DESCRIPTION, ITERATOR, KernelPass, KernelPassError};
 use super::row_source::{PassRow, RowSource, RowUse};
 use super::subjects::files;
@@ -99,13 +99,13 @@ impl KernelEnds {
     ) -> Result<KernelEnds, KernelPassError> {
         let btf = Btf::parse(description)?;
         let homes = homes(roots, layout)?;
-        let wanted: Vec<RowValue> = files()
+        let values: Vec<RowValue> = files()
             .filter_map(source_at_end)
             .flat_map(|row_source| row_source.values)
             .copied()
             .chain([RowValue::Dying])
             .collect();
-        let (plan, refused) = EndPlan::of(&btf, &wanted, pass.processors())?;
+        let (plan, refused) = EndPlan::of(&btf, &values, pass.processors())?;
         for (value, why) in refused {
             tracing::debug!(?value, error = %why, "value unavailable for ended cgroups");
         }
@@ -113,13 +113,13 @@ impl KernelEnds {
             .iter()
             .filter(|(name, _)| layout.controller(name).is_some_and(|home| home.version == CgroupVersion::V1));
         let (controllers, ids): (Vec<&str>, Vec<&str>) = exit_controllers.copied().unzip();
-        let own = ends_self_test::own_cgroups(roots, layout, &controllers);
-        let exits = ends_self_test::exits(ExitPlan::of(&btf, &ids)?, own.as_deref())?;
+        let own = exit_self_test::own_cgroups(roots, layout, &controllers);
+        let exits = exit_self_test::exits(ExitPlan::of(&btf, &ids)?, own.as_deref())?;
         let tried = homes.iter().filter_map(|(id, at)| {
             let home = layout.hierarchies().get(*at)?;
             Some(TestedHierarchy { id: *id, mount: &home.mount, version: home.version })
         });
-        ends_self_test::rows(&plan, btf.function(ITERATOR)?, &tried.collect::<Vec<_>>())?;
+        exit_self_test::rows(&plan, btf.function(ITERATOR)?, &tried.collect::<Vec<_>>())?;
 
         let ring = RecordRing::create(RING)?;
         let place = KernelRows::create(plan.place_bytes().next_multiple_of(8), 0)?;

@@ -198,8 +198,10 @@ impl KernelPass {
         };
         let walks = |probes: bool| -> Result<Vec<Option<HierarchyWalk>>, KernelPassError> {
             let each = layout.hierarchies().iter();
-            each.map(|home| HierarchyWalk::of(&btf, iterator, &wanted(layout, home, probes), &processors, home))
-                .collect()
+            each.map(|home| {
+                HierarchyWalk::of(&btf, iterator, &replaced_values(layout, home, probes), &processors, home)
+            })
+            .collect()
         };
         let (probes, whole) = (walks(true)?, walks(false)?);
         if whole.iter().all(Option::is_none) {
@@ -266,7 +268,7 @@ impl KernelPass {
         state.count = rows.count();
         if state.check.is_none() {
             state.turn = state.turn.wrapping_add(1);
-            rows.wanted = rows.nth(state.turn);
+            rows.compared = rows.nth(state.turn);
         }
         let rows = Arc::new(rows);
         if all {
@@ -323,7 +325,7 @@ impl State {
     fn walk(&mut self, taken: Instant, all: bool) -> PassRows {
         let walks = if all { &mut self.whole } else { &mut self.probes };
         let homes = walks.iter_mut().map(|walk| walk.as_mut().and_then(HierarchyWalk::walk)).collect();
-        PassRows { taken, homes, are_all: all, wanted: None }
+        PassRows { taken, homes, are_all: all, compared: None }
     }
 }
 
@@ -332,14 +334,14 @@ impl HierarchyWalk {
     fn of(
         btf: &Btf<'_>,
         iterator: u32,
-        wanted: &[RowValue],
+        values: &[RowValue],
         processors: &[u64],
         hierarchy: &Hierarchy,
     ) -> Result<Option<HierarchyWalk>, KernelPassError> {
-        if wanted.is_empty() {
+        if values.is_empty() {
             return Ok(None);
         }
-        let (plan, refused) = RowPlan::of(btf, wanted, processors)?;
+        let (plan, refused) = RowPlan::of(btf, values, processors)?;
         for (value, why) in refused {
             tracing::debug!(?value, error = %why, "value unavailable in the kernel pass; falling back to files");
         }
@@ -444,7 +446,7 @@ fn over(program: &OwnedFd, directory: &Path) -> Result<CgroupWalk, BpfError> {
 }
 
 /// Values that replace files of a hierarchy: those of the probe files, or of all files.
-fn wanted(layout: &Layout, hierarchy: &Hierarchy, probes: bool) -> Vec<RowValue> {
+fn replaced_values(layout: &Layout, hierarchy: &Hierarchy, probes: bool) -> Vec<RowValue> {
     let here = |file: &&super::table::KernelFile| {
         (!probes || file.when == ChangeTrigger::Tick) && file.home.is(layout, hierarchy)
     };

@@ -1,7 +1,7 @@
 //! Memory of a task. Source: cgroup v1 memory controller, v2 `memory.*`;
 //! Documentation/admin-guide/cgroup-v1/memory.rst, cgroup-v2.rst. Units: bytes, events.
 
-use super::home::FileHierarchy;
+use super::hierarchy::FileHierarchy;
 use super::raw::{AncestorLimit, RawValues, lower};
 use super::table::{AncestorFile, KernelFile, SubjectFiles, number, value, values};
 use crate::host::hierarchy::CgroupVersion;

@@ -8,15 +8,15 @@ pub mod capability;
 mod cgroup;
 mod cpu;
 mod disks;
-mod ends_self_test;
-mod home;
+mod exit_self_test;
+mod hierarchy;
 mod host;
-mod inner;
 mod io;
 pub mod kernel_ends;
 pub mod kernel_pass;
-mod last;
+mod last_sample;
 mod memory;
+mod nested_oom;
 mod network;
 mod networks;
 mod pass_rows;
@@ -46,12 +46,12 @@ use crate::model::metric::{MetricDesc, Samples};
 
 pub use kernel_ends::{EndedCgroup, KernelEnds};
 pub use kernel_pass::{KernelPass, KernelPassError, PassReaders};
-pub use last::{FinalFile, final_files, parse_final, read_final};
+pub use last_sample::{FinalFile, final_files, parse_final, read_final};
 pub use process::{bytes_of_pages, time_of_ticks};
 pub use reader::{EarlierReading, Reading, ReadingChange, ReadingError, ReadingStore, TaskReader};
 pub use sampling::{ErrorCounts, ErrorReason, FdBudget, Sampling};
 pub use subjects::{fields_of, measures, shared_measures};
-pub use window::kept_peak;
+pub use window::stored_peak;
 
 /// Settings of the sampling methods.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl CollectError {
     pub fn reason(&self) -> Option<ErrorReason> {
         match self {
             CollectError::Absent(_) | CollectError::Read(ReadError::Absent { .. }) => None,
-            CollectError::Read(ReadError::Gone { .. }) => Some(ErrorReason::NotFoundRace),
+            CollectError::Read(ReadError::Vanished { .. }) => Some(ErrorReason::NotFoundRace),
             CollectError::Read(ReadError::Io { source, .. }) => Some(ErrorReason::of(source)),
             CollectError::Parse(_) => Some(ErrorReason::Parse),
             CollectError::Timeout(_) => Some(ErrorReason::Timeout),

@@ -41,7 +41,7 @@ impl NamespaceOwners {
     ) -> bool {
         let mut known = lock(&self.known);
         let known = known.entry(namespace).or_default();
-        let taken = known.owner.filter(|(_, whose)| *whose != id);
+        let taken = known.owner.filter(|(_, owner)| *owner != id);
         if taken.is_some_and(|(by, _)| network(by) == Some(namespace)) {
             return false;
         }
@@ -52,14 +52,14 @@ impl NamespaceOwners {
     /// Records the task's counters. Returns those recorded before, by any task.
     pub(super) fn record(&self, namespace: u64, id: u64, counts: Counts) -> Option<Counts> {
         let mut known = lock(&self.known);
-        let known = known.get_mut(&namespace).filter(|known| known.owner.is_some_and(|(_, whose)| whose == id))?;
+        let known = known.get_mut(&namespace).filter(|known| known.owner.is_some_and(|(_, owner)| owner == id))?;
         known.last_counts.replace(counts)
     }
 
     /// The task no longer reports the namespace.
     pub(super) fn close(&self, namespace: u64, id: u64) {
         let mut known = lock(&self.known);
-        if let Some(known) = known.get_mut(&namespace).filter(|known| known.owner.is_some_and(|(_, whose)| whose == id))
+        if let Some(known) = known.get_mut(&namespace).filter(|known| known.owner.is_some_and(|(_, owner)| owner == id))
         {
             known.owner = None;
         }

@@ -37,7 +37,7 @@ pub(super) struct PassRows {
     /// The pass read all values, not only the probes.
     pub(super) are_all: bool,
     /// Inode of the cgroup whose reader should call [`KernelPass::offer`](super::KernelPass::offer).
-    pub(super) wanted: Option<u64>,
+    pub(super) compared: Option<u64>,
 }
 
 /// The rows of one hierarchy.
@@ -89,12 +89,12 @@ impl PassRows {
         self
     }
     /// Copies the rows of some cgroups, each given by hierarchy index and inode, to keep them beyond this pass.
-    pub(super) fn only(&self, wanted: &[(usize, u64)]) -> PassRows {
+    pub(super) fn only(&self, expected: &[(usize, u64)]) -> PassRows {
         let of = |(place, home): (usize, &Option<HierarchyRows>)| {
             let home = home.as_ref()?;
             let width = home.plan.row_bytes() as usize / 8;
             let (mut ids, mut words) = (Vec::new(), Vec::new());
-            for (_, id) in wanted.iter().filter(|(at, _)| *at == place) {
+            for (_, id) in expected.iter().filter(|(at, _)| *at == place) {
                 let from = home.index.place(*id)? * width;
                 words.extend_from_slice(home.words.get().get(from..from + width)?);
                 ids.push(*id);
@@ -103,14 +103,14 @@ impl PassRows {
             Some(HierarchyRows { plan, words, index: Arc::new(InodeIndex::of(ids)) })
         };
         let homes = self.homes.iter().enumerate().map(of).collect();
-        PassRows { taken: self.taken, homes, are_all: self.are_all, wanted: None }
+        PassRows { taken: self.taken, homes, are_all: self.are_all, compared: None }
     }
     /// Number of cgroups in the largest hierarchy.
     pub(super) fn count(&self) -> usize {
         self.homes.iter().flatten().map(|home| home.index.ids.len()).max().unwrap_or_default()
     }
-    pub(super) fn wants(&self, inode: u64) -> bool {
-        self.wanted == Some(inode)
+    pub(super) fn compares(&self, inode: u64) -> bool {
+        self.compared == Some(inode)
     }
     /// The inode of one cgroup, another one for each `n`.
     pub(super) fn nth(&self, n: usize) -> Option<u64> {

@@ -1,6 +1,6 @@
 //! Processes, threads and descriptors of a task. Source: the pids controller, `cgroup.procs`, `/proc/PID/fd`.
 
-use super::home::FileHierarchy;
+use super::hierarchy::FileHierarchy;
 use super::table::{KernelFile, SubjectFiles, number, values};
 use crate::kernel::cgroup::pids_events;
 use crate::model::measure::{ChangeTrigger, Measure, ValueSource};

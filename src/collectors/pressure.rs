@@ -1,7 +1,7 @@
 //! PSI stall time of a task: CPU, memory, I/O, interrupts. Source: Documentation/accounting/psi.rst, `*.pressure` of
 //! the unified tree (4.20; `irq` 6.1). A v1 host may mount that tree beside its v1 hierarchies.
 
-use super::home::FileHierarchy;
+use super::hierarchy::FileHierarchy;
 use super::table::{KernelFile, SubjectFiles, values};
 use crate::kernel::pressure;
 use crate::model::measure::{Cell, ChangeTrigger, Measure};

@@ -39,10 +39,10 @@ pub(super) fn count(
     usage.set(Field::processes, None);
     usage.set(Field::open_fds, None);
     let path = files.path().clone();
-    let Some((home, kept)) = files.processes()? else { return Ok(()) };
+    let Some((home, open)) = files.processes()? else { return Ok(()) };
     let mut pids = std::mem::take(&mut scratch.pids);
     pids.clear();
-    let listed = list(sampling, home.root(), &path.relative(), kept, scratch, &mut pids, MAX_DEPTH);
+    let listed = list(sampling, home.root(), &path.relative(), open, scratch, &mut pids, MAX_DEPTH);
     match listed {
         Ok(()) => {
             usage.set(Field::processes, u64::try_from(pids.len()).ok());
@@ -63,18 +63,18 @@ pub(super) fn count(
     Ok(())
 }
 
-/// Appends the processes of the cgroup at `path` and its descendants. `kept`: the open list, if there is one.
+/// Appends the processes of the cgroup at `path` and its descendants. `open_list`: the open list, if there is one.
 fn list(
     sampling: &Sampling,
     root: BorrowedFd<'_>,
     path: &Path,
-    kept: Option<BorrowedFd<'_>>,
+    open_list: Option<BorrowedFd<'_>>,
     scratch: &mut Scratch,
     pids: &mut Vec<u32>,
     depth: usize,
 ) -> Result<(), Errno> {
-    let bytes = match kept {
-        Some(kept) => scratch.reread_list(kept)?,
+    let bytes = match open_list {
+        Some(open_list) => scratch.reread_list(open_list)?,
         None => scratch.read_list(scratch::open(root, path.join(PROCS), OFlags::empty())?)?,
     };
     let ((), error) = procs::pids(PROCS, bytes, pids);
@@ -366,7 +366,7 @@ mod tests {
         for pid in left.into_iter().filter_map(|p| rustix::process::Pid::from_raw(i32::try_from(p).ok()?)) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
-        assert!(matches!(reader.read(Instant::now(), Timestamp(2), true), Err(ReadingError::Gone)));
+        assert!(matches!(reader.read(Instant::now(), Timestamp(2), true), Err(ReadingError::Removed)));
     }
 
     #[test]
@@ -481,7 +481,7 @@ mod tests {
         let (mut child, sampling, id) = supervisor("sleep 60");
         let other = ProcessId { start_ticks: id.start_ticks + 1, ..id };
         let reader = TaskReader::for_processes(&sampling, other);
-        assert!(matches!(reader.read(Instant::now(), Timestamp(1), true), Err(ReadingError::Gone)));
+        assert!(matches!(reader.read(Instant::now(), Timestamp(1), true), Err(ReadingError::Removed)));
         child.kill().unwrap();
         child.wait().unwrap();
     }

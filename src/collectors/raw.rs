@@ -1,7 +1,7 @@
 //! Values of one cgroup's files before they are combined: some fields need several files of one tick.
 
 use super::disks::TaskDisks;
-use super::inner::InnerKills;
+use super::nested_oom::InnerKills;
 use crate::kernel::cgroup::cpu_stat::CpuStat;
 use crate::kernel::cgroup::cpuacct::CpuacctStat;
 use crate::model::units::{Limit, Timestamp};
@@ -19,7 +19,7 @@ pub(super) struct RawValues {
     pub(super) memory_limit: Option<Limit>,
     pub(super) ancestors: AncestorLimit,
     /// v1 with peak resets: the highest peak before the last reset.
-    pub(super) kept_peak: Option<u64>,
+    pub(super) stored_peak: Option<u64>,
     /// The kernel records no peak: the highest sample replaces it.
     pub(super) peak_missing: bool,
     pub(super) quota: Option<Limit>,
@@ -76,7 +76,7 @@ impl RawValues {
     /// Combines the values into a reading.
     pub(super) fn finish(&self) -> Usage {
         let mut usage = self.usage.clone();
-        let peak = usage.memory_peak_bytes().map(|peak| peak.max(self.kept_peak.unwrap_or_default()));
+        let peak = usage.memory_peak_bytes().map(|peak| peak.max(self.stored_peak.unwrap_or_default()));
         usage.set(Field::memory_peak_bytes, peak);
         let working_set =
             usage.memory_usage_bytes().zip(self.inactive_file).map(|(usage, inactive)| usage.saturating_sub(inactive));

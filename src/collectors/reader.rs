@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::cgroup::{CgroupFiles, DueFiles, StaleCgroup};
-use super::inner;
 use super::kernel_ends::{self, EndedCgroup};
 use super::kernel_pass::PassReaders;
+use super::nested_oom;
 use super::networks::NamespaceOwners;
 use super::pass_rows::PassRows;
 use super::process;
@@ -25,7 +25,7 @@ use super::sampling::Sampling;
 use super::scratch::{self, Scratch};
 use super::subjects::files;
 use super::traffic::TaskTraffic;
-use super::window::{PeakWindow, kept_peak};
+use super::window::{PeakWindow, stored_peak};
 use crate::kernel::bpf::walk::RowValue;
 use crate::model::disk_io::DiskIo;
 use crate::model::id::{CgroupPath, ProcessId};
@@ -88,7 +88,7 @@ impl Reading {
     }
 }
 
-/// Result of [`TaskReader::look`].
+/// Result of [`TaskReader::read_change`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadingChange {
     /// Nothing changed and no file was due: same reading as before.
@@ -104,7 +104,7 @@ pub enum ReadingChange {
 pub enum ReadingError {
     /// The cgroup was removed. This is no error, and never a zero.
     #[error("the cgroup is gone")]
-    Gone,
+    Removed,
 }
 
 /// Samples one task and owns its descriptors.
@@ -141,7 +141,7 @@ struct Inner {
     pace: ReadSchedule,
     source: ReadingSource,
     raw: RawValues,
-    gone: bool,
+    removed: bool,
 }
 
 /// When the files of a task are read next. Kept together: a thousand readers do not fit into the CPU cache from one
@@ -328,7 +328,7 @@ impl TaskReader {
     }
 
     fn new(sampling: &Arc<Sampling>, source: ReadingSource) -> TaskReader {
-        let inner = Inner { pace: ReadSchedule::default(), source, raw: RawValues::default(), gone: false };
+        let inner = Inner { pace: ReadSchedule::default(), source, raw: RawValues::default(), removed: false };
         let (inner, latest, keep) = (Mutex::new(inner), Mutex::default(), OnceLock::new());
         TaskReader { sampling: Arc::clone(sampling), inner, latest, from: None, keep }
     }
@@ -339,27 +339,27 @@ impl TaskReader {
     /// Errors: `StaleCgroup`, permanently: the cgroup was removed, or the supervisor ended. Any other failure makes its
     /// field absent and is counted in `Sampling::errors`.
     pub fn read(&self, now: Instant, at: Timestamp, everything: bool) -> Result<Reading, ReadingError> {
-        self.look(now, at, everything)?;
+        self.read_change(now, at, everything)?;
         // Only a reader that is gone never had a reading.
-        self.latest().ok_or(ReadingError::Gone)
+        self.latest().ok_or(ReadingError::Removed)
     }
 
     /// Like [`TaskReader::read`], but returns only what changed.
-    pub fn look(&self, now: Instant, at: Timestamp, everything: bool) -> Result<ReadingChange, ReadingError> {
+    pub fn read_change(&self, now: Instant, at: Timestamp, everything: bool) -> Result<ReadingChange, ReadingError> {
         let mut inner = lock(&self.inner);
         if let ReadingSource::Reported(handed_on) = &mut inner.source {
             let mut latest = lock(&self.latest);
             let reading = latest.reading.get_or_insert_with(|| Reading::of(Arc::default(), at)).clone();
             drop(latest);
-            let news = match handed_on {
+            let change = match handed_on {
                 Some(last) if *last == reading => ReadingChange::None,
                 Some(last) if last.usage == reading.usage => ReadingChange::Later,
                 Some(_) | None => ReadingChange::Changed,
             };
             *handed_on = Some(reading);
-            return Ok(news);
+            return Ok(change);
         }
-        let read = match inner.gone {
+        let read = match inner.removed {
             true => Err(StaleCgroup),
             false => {
                 let rows = self.sampling.rows(now);
@@ -375,7 +375,7 @@ impl TaskReader {
             Ok(ReadExtent::All) => Ok(self.keep(&mut inner.raw, at)),
             Err(StaleCgroup) => {
                 inner.close(&self.sampling.networks);
-                Err(ReadingError::Gone)
+                Err(ReadingError::Removed)
             }
         }
     }
@@ -438,7 +438,7 @@ impl TaskReader {
     /// Applies the OOM kills of a removed cgroup below this one.
     pub fn end_below(&self, ended: &EndedCgroup, at: Timestamp) {
         let layout = &self.sampling.layout;
-        let is_it = layout.hierarchies().get(ended.home).is_some_and(|home| inner::HOME.is(layout, home));
+        let is_it = layout.hierarchies().get(ended.home).is_some_and(|home| nested_oom::HOME.is(layout, home));
         let Some(kills) = ended.row().get(RowValue::OomKills).filter(|kills| is_it && *kills > 0) else { return };
         let mut inner = lock(&self.inner);
         inner.raw.inner.get_or_insert_default().ended(ended.inode, kills);
@@ -465,8 +465,8 @@ impl TaskReader {
     }
 
     /// Whether the source is gone.
-    pub fn is_gone(&self) -> bool {
-        lock(&self.inner).gone
+    pub fn is_removed(&self) -> bool {
+        lock(&self.inner).removed
     }
 
     /// The latest reading, without a system call.
@@ -508,33 +508,33 @@ impl Inner {
             ReadingSource::Cgroup { files, network, processes, on_demand, found, only_reads, window } => {
                 (files, network, *processes, *on_demand, *found, *only_reads, window)
             }
-            // Returned by `look` already.
+            // Returned by `read_change` already.
             ReadingSource::Reported(_) => return Ok(ReadExtent::Nothing),
         };
         let raw = &mut self.raw;
         let first = self.pace.next_read.is_none();
         let read_due = self.pace.next_read.is_none_or(|at| at <= now);
         if first {
-            raw.kept_peak = kept_peak(&sampling.layout, files.path());
+            raw.stored_peak = stored_peak(&sampling.layout, files.path());
             if !only_reads {
-                *window = PeakWindow::begin(sampling, files.path(), found, now, &mut raw.kept_peak).map(Box::new);
+                *window = PeakWindow::begin(sampling, files.path(), found, now, &mut raw.stored_peak).map(Box::new);
             }
         }
         // The first reading uses files only, to learn which ones are missing.
         let pass = sampling.kernel_pass().filter(|_| !first);
         // With rows of all values a reading costs almost nothing.
         let all_rows = pass.is_some() && rows.is_some_and(|rows| rows.are_all) && !on_demand;
-        let look = read_due || all_rows;
+        let update = read_due || all_rows;
         // The next full walk, within seconds, shows changed settings without opening files.
         let waits = pass.is_some() && !on_demand && rows.is_some_and(|rows| !rows.are_all);
         let rows = pass.zip(rows).map(|(pass, rows)| {
-            if files.is_wanted(rows) {
+            if files.is_comparison_due(rows) {
                 pass.offer(files.path());
             }
             files.rows(rows, &pass.row_trust, only_reads)
         });
         let rows = rows.as_ref();
-        if on_demand && !everything && !look {
+        if on_demand && !everything && !update {
             return Ok(if close(window, files.path(), raw, now) { ReadExtent::Window } else { ReadExtent::Nothing });
         }
         files.probe(scratch, raw, rows)?;
@@ -552,7 +552,7 @@ impl Inner {
             DueFiles::ALL
         } else {
             let (moved, ran) = (moved || unsettled || everything, ran || unsettled || everything);
-            DueFiles { asleep: moved || (look && !on_demand), stirred: moved, ran, set }
+            DueFiles { asleep: moved || (update && !on_demand), stirred: moved, ran, set }
         };
         if let Some(pass) = pass.filter(|_| moved || unsettled) {
             pass.note_moved(if only_reads { PassReaders::Observed } else { PassReaders::Managed });
@@ -569,7 +569,7 @@ impl Inner {
         }
         let closed = close(window, files.path(), raw, now);
         if !(due.asleep || due.stirred || due.ran || due.set) {
-            return Ok(match (look, closed) {
+            return Ok(match (update, closed) {
                 (true, _) => ReadExtent::All,
                 (false, true) => ReadExtent::Window,
                 (false, false) => ReadExtent::Nothing,
@@ -577,25 +577,25 @@ impl Inner {
         }
         files.read_due(scratch, raw, rows, due)?;
         let stagger = || sampling.stagger(LIST_INTERVAL);
-        let wanted = processes && (due.ran || self.pace.next_list.is_none());
-        let lists = wanted && self.pace.lists(raw.usage.pids_current(), now, everything, stagger);
+        let is_needed = processes && (due.ran || self.pace.next_list.is_none());
+        let lists = is_needed && self.pace.lists(raw.usage.pids_current(), now, everything, stagger);
         // The victim of an OOM kill had memory, so memory changed.
         if lists || (due.stirred && raw.inner.as_ref().is_some_and(|inner| inner.are_few())) {
-            inner::read_below(&sampling.layout, files.path(), scratch, &mut raw.inner);
+            nested_oom::read_below(&sampling.layout, files.path(), scratch, &mut raw.inner);
         }
         if lists {
             process::count(sampling, files, scratch, raw, only_reads)?;
             self.pace.many = raw.usage.processes().is_some_and(|count| count > MANY);
         }
-        let looks = processes && (due.ran || read_due);
-        if looks && network.read(sampling, scratch, (now, lists), &mut raw.usage) {
+        let is_checked = processes && (due.ran || read_due);
+        if is_checked && network.read(sampling, scratch, (now, lists), &mut raw.usage) {
             self.pace.next_list = None;
         }
         Ok(ReadExtent::All)
     }
 
     fn close(&mut self, networks: &NamespaceOwners) {
-        self.gone = true;
+        self.removed = true;
         if let ReadingSource::Cgroup { files, network, window, .. } = &mut self.source {
             files.close();
             network.close(networks);
@@ -607,7 +607,7 @@ impl Inner {
 /// Ends a sub-window if it is due. Returns whether the window peak changed.
 fn close(window: &mut Option<Box<PeakWindow>>, path: &CgroupPath, raw: &mut RawValues, now: Instant) -> bool {
     let Some(window) = window.as_mut().filter(|w| w.is_due(now)) else { return false };
-    let highest = window.close(path, now, raw.usage.memory_usage_bytes(), &mut raw.kept_peak);
+    let highest = window.close(path, now, raw.usage.memory_usage_bytes(), &mut raw.stored_peak);
     let changed = raw.usage.memory_window_peak_bytes() != highest;
     raw.usage.set(Field::memory_window_peak_bytes, highest);
     changed

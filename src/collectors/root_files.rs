@@ -27,7 +27,7 @@ struct RootFile {
     hierarchy: usize,
     name: &'static str,
     read_at: Instant,
-    said: Result<Arc<[u8]>, Errno>,
+    content: Result<Arc<[u8]>, Errno>,
 }
 
 impl RootFiles {
@@ -43,12 +43,12 @@ impl RootFiles {
         let is_it = |file: &RootFile| file.hierarchy == hierarchy && file.name == name;
         let is_fresh = |file: &&RootFile| is_it(file) && now.saturating_duration_since(file.read_at) < FRESH;
         if let Some(file) = known.iter().find(is_fresh) {
-            return file.said.clone();
+            return file.content.clone();
         }
-        let said = scratch::open(root, name, OFlags::empty()).and_then(|fd| scratch.read(fd).map(Arc::from));
+        let content = scratch::open(root, name, OFlags::empty()).and_then(|fd| scratch.read(fd).map(Arc::from));
         known.retain(|file| !is_it(file));
-        known.push(RootFile { hierarchy, name, read_at: now, said: said.clone() });
-        said
+        known.push(RootFile { hierarchy, name, read_at: now, content: content.clone() });
+        content
     }
 }
 
@@ -65,8 +65,8 @@ mod tests {
         let (home, file) = (std::fs::File::open(&root).unwrap(), root.path().join("disks"));
         let (files, now) = (RootFiles::default(), Instant::now());
         let read = |hierarchy, after| {
-            let said = scratch::with(|s| files.read((hierarchy, home.as_fd()), "disks", s, now + after));
-            said.map(|text| String::from_utf8_lossy(&text).into_owned())
+            let content = scratch::with(|s| files.read((hierarchy, home.as_fd()), "disks", s, now + after));
+            content.map(|text| String::from_utf8_lossy(&text).into_owned())
         };
         assert_eq!(read(0, Duration::ZERO), Err(Errno::NOENT));
         std::fs::write(&file, "8:0\n").unwrap();

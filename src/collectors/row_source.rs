@@ -4,7 +4,7 @@
 //! Units are those of the files: where a file prints microseconds, nanoseconds of the row are truncated, so both
 //! sources give the same value.
 
-use super::home::FileHierarchy;
+use super::hierarchy::FileHierarchy;
 use super::raw::RawValues;
 use crate::kernel::bpf::walk::{RowPlan, RowValue};
 use crate::kernel::cgroup::cpu_stat::{self, CpuStat};
@@ -175,7 +175,7 @@ pub(super) fn row_source(home: FileHierarchy, name: &str) -> Option<RowSource> {
                 Some(())
             }),
         ),
-        (FileHierarchy::UnifiedBesideV1(_), "cpu.stat") => (
+        (FileHierarchy::HybridUnified(_), "cpu.stat") => (
             MODES,
             Values(|raw, row| {
                 let (user, system) = modes(raw, row)?;

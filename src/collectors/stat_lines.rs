@@ -11,7 +11,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use super::home::FileHierarchy;
+use super::hierarchy::FileHierarchy;
 use super::row_source::PassRow;
 use crate::host::hierarchy::CgroupVersion;
 use crate::kernel::bpf::walk::RowValue;
@@ -107,13 +107,13 @@ impl StatLines {
             return;
         }
         for (line, known) in LINES.iter().zip(&self.known) {
-            let (Some(said), Some(words)) = (*(line.slot)(&mut stat), row.plan.words(row.words, line.array)) else {
+            let (Some(reported), Some(words)) = (*(line.slot)(&mut stat), row.plan.words(row.words, line.array)) else {
                 continue;
             };
             known.is_there.store(true, Ordering::Relaxed);
             for (n, (word, contradictions)) in words.iter().zip(&known.contradictions).enumerate() {
                 let so_far = contradictions.load(Ordering::Relaxed);
-                if line.printed(*word) == said || so_far >= MAX_CONTRADICTIONS {
+                if line.printed(*word) == reported || so_far >= MAX_CONTRADICTIONS {
                     continue;
                 }
                 contradictions.store(so_far + 1, Ordering::Relaxed);

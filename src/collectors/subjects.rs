@@ -15,9 +15,9 @@ static FILES: LazyLock<Vec<KernelFile>> = LazyLock::new(|| {
     let of = |subject: &&'static SubjectFiles| {
         subject.files.iter().copied().chain(subject.measures.iter().flat_map(KernelFile::of))
     };
-    let (probes, others): (Vec<KernelFile>, Vec<KernelFile>) =
+    let (probes, rest): (Vec<KernelFile>, Vec<KernelFile>) =
         SUBJECTS.iter().flat_map(of).partition(|f| f.when == ChangeTrigger::Tick);
-    [probes, others].concat().into_iter().enumerate().map(|(place, file)| file.at(place)).collect()
+    [probes, rest].concat().into_iter().enumerate().map(|(place, file)| file.at(place)).collect()
 });
 
 /// Every measure of a task.

@@ -1,6 +1,6 @@
 //! Tables of kernel files: where each file lies, when it can have changed, and how to parse it.
 
-use super::home::FileHierarchy;
+use super::hierarchy::FileHierarchy;
 use super::raw::RawValues;
 use super::row_source::{RowSource, row_source};
 use crate::kernel::cgroup::limit;

@@ -285,7 +285,7 @@ pub(super) fn at_start(
     let homes = layout.hierarchies().iter().enumerate();
     let all: Vec<_> =
         homes.flat_map(|(home, hierarchy)| below(&hierarchy.mount).into_iter().map(move |d| (home, d))).collect();
-    let mut look = |directories: &[(usize, PathBuf)]| {
+    let mut check = |directories: &[(usize, PathBuf)]| {
         let before = walk().copied();
         let files_read: Vec<FileReading> =
             directories.iter().flat_map(|(home, d)| FileReading::all(layout, *home, d)).collect();
@@ -299,7 +299,7 @@ pub(super) fn at_start(
         |file_read: &FileReading| file_read.file.row_source.is_some_and(|row_source| row_source.depends_on_printed());
     let (mut comparisons, mut earlier) = (Vec::new(), Vec::new());
     for is_first in [true, false] {
-        let (before, files_read, after) = look(&all);
+        let (before, files_read, after) = check(&all);
         for file_read in files_read {
             let counts = !is_first || rests(&file_read);
             let into = if counts { &mut comparisons } else { &mut earlier };
@@ -308,16 +308,16 @@ pub(super) fn at_start(
     }
     // A process that forks or memory that is freed between two passes looks like a contradiction, but not repeatedly
     // with the same numbers. Agreement in other cgroups proves nothing, because in many cgroups two values are equal.
-    let ours = own_cgroup_and_ancestors(layout, roots);
+    let own = own_cgroup_and_ancestors(layout, roots);
     let mut is_sure = |comparison: &RowComparison| {
         let (home, _) = comparison.cgroup;
-        let is_others = ours.get(home).is_some_and(|line| !line.is_empty() && !line.contains(&comparison.cgroup));
-        if !is_others || !earlier.iter().any(|e| comparison.differs_like(e)) {
+        let is_foreign = own.get(home).is_some_and(|line| !line.is_empty() && !line.contains(&comparison.cgroup));
+        if !is_foreign || !earlier.iter().any(|e| comparison.differs_like(e)) {
             return false;
         }
         let directory = all.iter().find(|(home, d)| cgroup_at(*home, d) == Some(comparison.cgroup));
         let mut again = || {
-            let (before, files_read, after) = look(directory.map_or(&[], std::slice::from_ref));
+            let (before, files_read, after) = check(directory.map_or(&[], std::slice::from_ref));
             let mut found = files_read.into_iter().filter_map(|file_read| file_read.judge(row_trust, &before, &after));
             found.any(|found| comparison.differs_like(&found))
         };

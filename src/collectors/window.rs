@@ -25,7 +25,7 @@ use crate::model::id::CgroupPath;
 /// Minimum length of a sub-window: it ends at a tick.
 const EACH: Duration = Duration::from_secs(5);
 /// Number of sub-windows that make up 60 s.
-const KEPT: usize = 12;
+const SUB_WINDOWS: usize = 12;
 /// Extended attribute with the lifetime peak on v1, a decimal number. Only root may read and write it.
 const ATTRIBUTE: &str = "trusted.allostat.memory_peak";
 
@@ -35,7 +35,7 @@ const V2: &str = "memory.peak";
 /// The peaks of the last sub-windows.
 #[derive(Debug, Default)]
 struct PeakRing {
-    peaks: [u64; KEPT],
+    peaks: [u64; SUB_WINDOWS],
     closed: usize,
     /// The first sub-window started with the cgroup.
     from_birth: bool,
@@ -43,13 +43,13 @@ struct PeakRing {
 
 impl PeakRing {
     fn push(&mut self, peak: u64) {
-        self.peaks[self.closed % KEPT] = peak;
+        self.peaks[self.closed % SUB_WINDOWS] = peak;
         self.closed += 1;
     }
     /// `None` until 60 s, or the whole life of the cgroup, are covered.
     fn highest(&self) -> Option<u64> {
         // The first sub-window is shorter than the others.
-        let known = self.from_birth || self.closed > KEPT;
+        let known = self.from_birth || self.closed > SUB_WINDOWS;
         self.peaks.iter().take(self.closed).max().copied().filter(|_| known)
     }
 }
@@ -63,7 +63,7 @@ pub(super) struct PeakWindow {
     /// v2: the descriptor that was reset. v1 opens the file each time.
     fd: Option<OwnedFd>,
     /// The last reset succeeded.
-    begun: bool,
+    is_reset: bool,
     closes_at: Instant,
     /// Usage changed in this sub-window. Without a change its peak is the current usage, and no reset is needed: if
     /// that is wrong, the next reading has the peak.
@@ -86,7 +86,8 @@ impl PeakWindow {
         }
         let (sampling, ring) = (Arc::clone(sampling), PeakRing { from_birth: !found, ..PeakRing::default() });
         // A new cgroup starts with its first sub-window.
-        let mut window = PeakWindow { sampling, version, ring, fd: None, begun: !found, closes_at: now, moved: true };
+        let mut window =
+            PeakWindow { sampling, version, ring, fd: None, is_reset: !found, closes_at: now, moved: true };
         window.close(path, now, None, lifetime);
         // Readers created together are not due together.
         window.closes_at = now + EACH - window.sampling.stagger(EACH);
@@ -111,13 +112,13 @@ impl PeakWindow {
         }
         let moved = std::mem::take(&mut self.moved);
         let reset = self.version == CgroupVersion::V1 || self.fd.is_some();
-        let begun = std::mem::take(&mut self.begun) && (reset || (self.ring.from_birth && self.ring.closed == 0));
-        let peak = match usage.filter(|_| begun && !moved) {
+        let started = std::mem::take(&mut self.is_reset) && (reset || (self.ring.from_birth && self.ring.closed == 0));
+        let peak = match usage.filter(|_| started && !moved) {
             Some(usage) => Ok(usage),
             None => self.read_and_reset(path, lifetime),
         };
         match peak {
-            Ok(peak) if begun => self.ring.push(peak),
+            Ok(peak) if started => self.ring.push(peak),
             // The peak covers the time since the creation or another agent's reset, not this sub-window.
             Ok(_) => self.ring = PeakRing::default(),
             Err(errno) => {
@@ -125,7 +126,7 @@ impl PeakWindow {
                 self.ring = PeakRing::default();
             }
         }
-        self.begun = peak.is_ok();
+        self.is_reset = peak.is_ok();
         self.ring.highest()
     }
 
@@ -169,15 +170,15 @@ impl Drop for PeakWindow {
 }
 
 /// The stored lifetime peak of an existing cgroup on v1, bytes. `None`: the kernel's peak is the lifetime peak.
-pub fn kept_peak(layout: &Layout, path: &CgroupPath) -> Option<u64> {
+pub fn stored_peak(layout: &Layout, path: &CgroupPath) -> Option<u64> {
     layout.controller("memory").filter(|home| home.version == CgroupVersion::V1)?;
-    kept(&open(layout, path, V1, OFlags::RDONLY).ok()?)
+    read_stored_peak(&open(layout, path, V1, OFlags::RDONLY).ok()?)
 }
 
 /// Tests whether the lifetime peak of a cgroup can be stored.
 pub(super) fn can_keep(layout: &Layout, path: &CgroupPath) -> Result<(), Errno> {
     let file = open(layout, path, V1, OFlags::RDWR)?;
-    PeakFd(&file).keep(kept(&file).unwrap_or_default())
+    PeakFd(&file).keep(read_stored_peak(&file).unwrap_or_default())
 }
 
 fn open(layout: &Layout, path: &CgroupPath, name: &str, access: OFlags) -> Result<OwnedFd, Errno> {
@@ -186,7 +187,7 @@ fn open(layout: &Layout, path: &CgroupPath, name: &str, access: OFlags) -> Resul
     rustix::fs::openat(home.root(), path, access | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())
 }
 
-fn kept(file: &OwnedFd) -> Option<u64> {
+fn read_stored_peak(file: &OwnedFd) -> Option<u64> {
     let mut bytes = [0; 20];
     let length = rustix::fs::fgetxattr(file, ATTRIBUTE, &mut bytes).ok()?;
     text::single(ATTRIBUTE, bytes.get(..length)?).ok()
@@ -269,7 +270,7 @@ mod tests {
     struct TestKernel {
         usage: u64,
         peak: u64,
-        kept: Option<u64>,
+        stored_peak: Option<u64>,
         truth: u64,
         calls_left: Option<usize>,
     }
@@ -292,7 +293,7 @@ mod tests {
         }
         /// The state that the next agent finds.
         fn lifetime(&self) -> u64 {
-            self.peak.max(self.kept.unwrap_or_default())
+            self.peak.max(self.stored_peak.unwrap_or_default())
         }
     }
 
@@ -301,7 +302,7 @@ mod tests {
             self.call().map(|()| self.peak)
         }
         fn keep(&mut self, peak: u64) -> Result<(), Errno> {
-            self.call().map(|()| self.kept = Some(peak))
+            self.call().map(|()| self.stored_peak = Some(peak))
         }
         fn reset(&mut self) -> Result<(), Errno> {
             self.call().map(|()| self.peak = self.usage)
@@ -336,7 +337,7 @@ mod tests {
                 kernel.use_now(then);
                 kernel.calls_left = dies_after;
                 if read_and_reset_v1(&mut kernel, &mut lifetime).is_err() {
-                    lifetime = kernel.kept;
+                    lifetime = kernel.stored_peak;
                 }
                 prop_assert_eq!(kernel.lifetime(), kernel.truth);
             }

@@ -22,7 +22,7 @@ pub static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
             &*Box::leak(Box::new(Setting { stanza: driver.name, key, env, about, kind, get: |_| None }))
         })
     };
-    let ours = OURS
+    let own = AGENT_SETTINGS
         .iter()
         .chain(super::otlp::OTLP)
         .chain(super::signals::SIGNALS.iter().copied().flatten())
@@ -32,10 +32,10 @@ pub static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
         .chain(super::migrate::SETTINGS)
         .chain(super::template::SETTINGS)
         .chain(super::node::SETTINGS);
-    ours.chain(drivers::ALL.iter().flat_map(|driver| of_driver(driver))).collect()
+    own.chain(drivers::ALL.iter().flat_map(|driver| of_driver(driver))).collect()
 });
 
-static OURS: &[Setting] = &[
+static AGENT_SETTINGS: &[Setting] = &[
     Setting {
         stanza: "agent",
         key: "data_dir",

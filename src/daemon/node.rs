@@ -58,8 +58,8 @@ impl AllocsCgroup {
 
     /// Where nothing runs any more it goes with the agent that made it, or with a later one on the same data directory.
     pub(super) fn leave(&self) {
-        let ours = std::fs::read_to_string(&self.mark).is_ok_and(|path| path == self.cgroup.path.as_str());
-        if ours && self.cgroup.remove_if_empty() {
+        let is_own = std::fs::read_to_string(&self.mark).is_ok_and(|path| path == self.cgroup.path.as_str());
+        if is_own && self.cgroup.remove_if_empty() {
             // One that stays without a cgroup is right again as soon as there is one.
             let _ = std::fs::remove_file(&self.mark);
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::home::CgroupPlacement;
+use super::placement::CgroupPlacement;
 use crate::collectors::{KernelEnds, Sampling};
 use crate::config::Config;
 use crate::host::clock::Clock;
@@ -36,17 +36,17 @@ pub(super) fn observe(
     config: &Config,
     handle: &Handle,
     home: &CgroupPlacement,
-    others: ObservedFrom<'_>,
+    observed: ObservedFrom<'_>,
     clock: &Arc<dyn Clock>,
     metrics: &Arc<Metrics>,
 ) -> Option<Arc<Observer>> {
-    let ObservedFrom { sampling, ends, keep } = others;
+    let ObservedFrom { sampling, ends, keep } = observed;
     let parts = observe::Parts {
         config: config.observe.clone(),
         sampling: Arc::clone(sampling),
         ends,
         board: Arc::clone(handle.board()),
-        ours: home.parent.clone(),
+        managed_parent: home.parent.clone(),
         clock: Arc::clone(clock),
         metrics: Arc::clone(metrics),
         keep: Some(keep),
@@ -64,8 +64,8 @@ pub(super) async fn hand_over_retired(handle: Handle, observer: Option<Arc<Obser
         if snapshot.epoch != epoch {
             epoch = snapshot.epoch;
             let retired = snapshot.allocs.iter().filter(|a| a.ended && a.retired);
-            let (observed, ours): (Vec<_>, Vec<_>) = retired.partition(|a| a.observed.is_some());
-            handle.collectable(ours.into_iter().map(|a| a.identity.id.clone()));
+            let (observed, managed): (Vec<_>, Vec<_>) = retired.partition(|a| a.observed.is_some());
+            handle.collectable(managed.into_iter().map(|a| a.identity.id.clone()));
             if let Some(observer) = observer.as_ref().filter(|_| !observed.is_empty()) {
                 observer.delivered(observed.into_iter().map(|a| a.identity.id.clone()));
             }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::error::DaemonError;
-use super::{home, node, observed};
+use super::{node, observed, placement};
 use crate::board::{Board, PublishedAlloc};
 use crate::collectors::{self, FdBudget, Sampling, TaskReader};
 use crate::config::Config;
@@ -29,7 +29,7 @@ use crate::telemetry::Metrics;
 pub fn one_pass(config: &Config, format: Format) -> Result<String, DaemonError> {
     let observes = config.observe.enabled;
     let roots = if observes { Roots::default().with_root(&config.observe.root) } else { Roots::default() };
-    let parent = home::last(config);
+    let parent = placement::last(config);
     let layout = Layout::detect(&roots)?;
     // Cgroups of others have what their parents hand down.
     let layout = if observes { layout } else { layout.narrow(&parent) };
@@ -54,7 +54,7 @@ pub fn one_pass(config: &Config, format: Format) -> Result<String, DaemonError> 
             sampling: Arc::clone(&sampling),
             ends: None,
             board: Arc::clone(&board),
-            ours: parent.clone(),
+            managed_parent: parent.clone(),
             clock: clock.clone(),
             metrics: Arc::clone(&metrics),
             keep: None,

@@ -19,7 +19,7 @@ pub(super) struct SignalHandlers {
 
 impl SignalHandlers {
     pub fn listen() -> Result<SignalHandlers, DaemonError> {
-        let on = |name, kind| signal(kind).map(|heard| (name, heard)).map_err(DaemonError::Setup);
+        let on = |name, kind| signal(kind).map(|received| (name, received)).map_err(DaemonError::Setup);
         Ok(SignalHandlers {
             ends: [
                 on("SIGTERM", SignalKind::terminate())?,
@@ -38,13 +38,15 @@ impl SignalHandlers {
     /// The one that ends it.
     pub async fn end(&mut self) -> &'static str {
         poll_fn(|context| {
-            for (signal, heard) in &mut self.ignored {
-                while heard.poll_recv(context).is_ready() {
+            for (signal, received) in &mut self.ignored {
+                while received.poll_recv(context).is_ready() {
                     tracing::info!(signal, "signal ignored: settings are read at the start only");
                 }
             }
-            let ended =
-                self.ends.iter_mut().find_map(|(signal, heard)| heard.poll_recv(context).is_ready().then_some(*signal));
+            let ended = self
+                .ends
+                .iter_mut()
+                .find_map(|(signal, received)| received.poll_recv(context).is_ready().then_some(*signal));
             ended.map_or(Poll::Pending, Poll::Ready)
         })
         .await

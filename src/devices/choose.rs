@@ -23,12 +23,12 @@ pub enum ChooseError {
     NoSuchDevice { name: DeviceName, known: Vec<DeviceKind> },
     #[error("no {name} meets the constraints{}", listed(": ", unmet))]
     Unmet { name: DeviceName, unmet: Vec<UnmetConstraint> },
-    #[error("requested {wanted} of {name}; no suitable group has more than {there}")]
-    TooFew { name: DeviceName, wanted: u32, there: usize },
-    #[error("requested {wanted} of {name}; only {well} healthy{}", listed(": ", unhealthy))]
-    Unhealthy { name: DeviceName, wanted: u32, well: usize, unhealthy: Vec<UnhealthyDevice> },
-    #[error("requested {wanted} of {name}; only {free} free{}", listed(": ", held))]
-    Held { name: DeviceName, wanted: u32, free: usize, held: Vec<HeldDevice> },
+    #[error("requested {requested} of {name}; no suitable group has more than {there}")]
+    TooFew { name: DeviceName, requested: u32, there: usize },
+    #[error("requested {requested} of {name}; only {well} healthy{}", listed(": ", unhealthy))]
+    Unhealthy { name: DeviceName, requested: u32, well: usize, unhealthy: Vec<UnhealthyDevice> },
+    #[error("requested {requested} of {name}; only {free} free{}", listed(": ", held))]
+    Held { name: DeviceName, requested: u32, free: usize, held: Vec<HeldDevice> },
     #[error("each request alone could be satisfied, but not all of them together")]
     Together,
 }
@@ -133,12 +133,12 @@ fn choose_all(
         if fits.is_empty() { Err(offers.refuse(request, holder)) } else { Ok(fits) }
     });
     let fits = fits.collect::<Result<Vec<_>, _>>()?;
-    let counts: Vec<usize> = requests.iter().map(wanted).collect();
+    let counts: Vec<usize> = requests.iter().map(requested_count).collect();
     let places = SlotMatching::default().filled(&fits, &counts).ok_or(ChooseError::Together)?;
     Ok(places.taken().into_iter().cloned().collect())
 }
 
-fn wanted(request: &DeviceRequest) -> usize {
+fn requested_count(request: &DeviceRequest) -> usize {
     usize::try_from(request.count).unwrap_or(usize::MAX)
 }
 
@@ -180,7 +180,8 @@ impl<'a> DeviceOffers<'a> {
         let free = |group: &DeviceGroup, device: &Device| {
             device.unhealthy.is_none() && meets(request, group, device) && holder(&device.id).is_none()
         };
-        let enough = self.pass(request, free).into_iter().filter(|(_, devices)| devices.len() >= wanted(request));
+        let enough =
+            self.pass(request, free).into_iter().filter(|(_, devices)| devices.len() >= requested_count(request));
         let mut fits: Vec<GroupCandidate<'_>> = enough.map(|(group, devices)| fit(request, group, devices)).collect();
         fits.sort_by_key(|fit| (Reverse(fit.score), fit.kind));
         fits
@@ -188,9 +189,9 @@ impl<'a> DeviceOffers<'a> {
 
     /// The reason why no group fits: the first condition that fails.
     fn refuse(&self, request: &DeviceRequest, holder: &impl Fn(&DeviceId) -> Option<DeviceHolder>) -> ChooseError {
-        let (name, wanted) = (request.name.clone(), request.count);
+        let (name, required) = (request.name.clone(), request.count);
         let most = |of: &[(&DeviceGroup, Vec<&Device>)]| of.iter().map(|(_, devices)| devices.len()).max().unwrap_or(0);
-        let enough = |there: usize| there >= self::wanted(request);
+        let enough = |there: usize| there >= self::requested_count(request);
         let called = self.pass(request, |_, _| true);
         if called.is_empty() {
             return ChooseError::NoSuchDevice {
@@ -206,7 +207,7 @@ impl<'a> DeviceOffers<'a> {
             };
         }
         if !enough(most(&good)) {
-            return ChooseError::TooFew { name, wanted, there: most(&good) };
+            return ChooseError::TooFew { name, requested: required, there: most(&good) };
         }
         let well = most(&self.pass(request, |g, d| meets(request, g, d) && d.unhealthy.is_none()));
         let all = || good.iter().flat_map(|(_, devices)| devices);
@@ -215,7 +216,7 @@ impl<'a> DeviceOffers<'a> {
                 |d: &&Device| Some(UnhealthyDevice { device: d.id.clone(), why: d.unhealthy.clone()? });
             return ChooseError::Unhealthy {
                 name,
-                wanted,
+                requested: required,
                 well,
                 unhealthy: all().filter_map(unhealthy_device).collect(),
             };
@@ -223,7 +224,7 @@ impl<'a> DeviceOffers<'a> {
         let is_free = |d: &Device| d.unhealthy.is_none() && holder(&d.id).is_none();
         let free = most(&self.pass(request, |g, d| meets(request, g, d) && is_free(d)));
         let held = all().filter_map(|d| Some(HeldDevice { device: d.id.clone(), by: holder(&d.id)? })).collect();
-        ChooseError::Held { name, wanted, free, held }
+        ChooseError::Held { name, requested: required, free, held }
     }
 }
 
@@ -249,7 +250,7 @@ fn fit<'a>(request: &DeviceRequest, group: &'a DeviceGroup, devices: Vec<&'a Dev
     let mut scored: Vec<_> = devices.into_iter().map(|device| (offer(group, device).score(request), device)).collect();
     let place = |device: &Device| device.facts.index.unwrap_or(u32::MAX);
     scored.sort_by_key(|(score, device)| (Reverse(*score), place(device), &device.id));
-    let score = scored.iter().take(wanted(request)).map(|(score, _)| score).sum();
+    let score = scored.iter().take(requested_count(request)).map(|(score, _)| score).sum();
     GroupCandidate { kind: &group.kind, score, devices: scored.into_iter().map(|(_, device)| &device.id).collect() }
 }
 
@@ -281,9 +282,9 @@ impl<'f, 'a> SlotMatching<'f, 'a> {
     fn fill(&mut self, place: usize, seen: &mut BTreeSet<&'a DeviceId>) -> bool {
         let candidates = self.candidates[place];
         let free = candidates.iter().find(|id| !self.taken_by.contains_key(*id));
-        let mut others = candidates.iter().filter(|_| free.is_none());
+        let mut rest = candidates.iter().filter(|_| free.is_none());
         let won = free.or_else(|| {
-            others.find(|id| {
+            rest.find(|id| {
                 let other = self.taken_by.get(*id).copied();
                 seen.insert(id) && other.is_some_and(|other| self.fill(other, seen))
             })

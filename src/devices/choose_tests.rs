@@ -81,8 +81,8 @@ fn a_request_gives_way_to_one_that_can_have_nothing_else() {
         constraints: vec![constraint("device.attr.memory", Operator::GreaterOrEqual, "20 GiB")],
         ..request("gpu", 1)
     };
-    let asked = [request("gpu", 1), large.clone(), request("gpu", 1)];
-    assert_eq!(chosen(&[&t4, &a100], &asked, free).unwrap(), ["t-1", "a-1", "t-2"]);
+    let requests = [request("gpu", 1), large.clone(), request("gpu", 1)];
+    assert_eq!(chosen(&[&t4, &a100], &requests, free).unwrap(), ["t-1", "a-1", "t-2"]);
     let this =
         DeviceRequest { constraints: vec![constraint("device.ids", Operator::Equal, "t-1")], ..request("gpu", 1) };
     assert_eq!(chosen(&[&t4], &[request("gpu", 1), this], free).unwrap(), ["t-2", "t-1"], "within a make as well");
@@ -123,17 +123,17 @@ fn the_first_option_that_can_be_satisfied_is_taken() {
 fn missing_device_is_reported() {
     let [mut t4, a100] = host();
     let by = |id: &DeviceId| (id.as_str() == "t-1").then(|| holder("train"));
-    let ask = |request: &DeviceRequest, t4: &DeviceGroup| {
+    let query = |request: &DeviceRequest, t4: &DeviceGroup| {
         chosen(&[t4, &a100], std::slice::from_ref(request), by).unwrap_err()
     };
-    assert_eq!(ask(&request("amd/gpu", 1), &t4), "this host has no amd/gpu; it has nvidia/gpu/A100, nvidia/gpu/T4");
+    assert_eq!(query(&request("amd/gpu", 1), &t4), "this host has no amd/gpu; it has nvidia/gpu/A100, nvidia/gpu/T4");
     assert_eq!(chosen(&[], &[request("gpu", 1)], free).unwrap_err(), "this host has no gpu");
     let huge = DeviceRequest {
         constraints: vec![constraint("device.attr.memory", Operator::GreaterOrEqual, "80 GiB")],
         ..request("gpu", 1)
     };
     assert_eq!(
-        ask(&huge, &t4),
+        query(&huge, &t4),
         "no gpu meets the constraints: nvidia/gpu/A100: device.attr.memory >= 80 GiB (actual: 40 GiB), \
          nvidia/gpu/T4: device.attr.memory >= 80 GiB (actual: 15 GiB)"
     );
@@ -143,15 +143,15 @@ fn missing_device_is_reported() {
         chosen(&[&a100], &[odd], free).unwrap_err(),
         "no gpu meets the constraints: nvidia/gpu/A100: device.attr.x is_set (actual: unknown)"
     );
-    assert_eq!(ask(&request("gpu", 3), &t4), "requested 3 of gpu; no suitable group has more than 2");
+    assert_eq!(query(&request("gpu", 3), &t4), "requested 3 of gpu; no suitable group has more than 2");
     assert_eq!(
-        ask(&request("nvidia/gpu", 2), &t4),
+        query(&request("nvidia/gpu", 2), &t4),
         "requested 2 of nvidia/gpu; only 1 free: t-1 is held by 0b3c1f0a/train"
     );
     t4.devices[0].unhealthy = Some("XID 79".to_owned());
-    assert_eq!(ask(&request("nvidia/gpu", 2), &t4), "requested 2 of nvidia/gpu; only 1 healthy: t-2 (XID 79)");
+    assert_eq!(query(&request("nvidia/gpu", 2), &t4), "requested 2 of nvidia/gpu; only 1 healthy: t-2 (XID 79)");
     assert_eq!(
-        ask(&request("nvidia/gpu/T4", 1), &t4),
+        query(&request("nvidia/gpu/T4", 1), &t4),
         "requested 1 of nvidia/gpu/T4; only 0 free: t-1 is held by 0b3c1f0a/train"
     );
     let ids: Vec<String> = (0..9).map(|n| format!("g-{n}")).collect();
@@ -173,7 +173,7 @@ proptest! {
     #[test]
     fn device_choice_succeeds_if_possible_and_meets_every_request(
         sizes in proptest::collection::vec(0usize..4, 0..4),
-        asked in proptest::collection::vec((1u32..3, 0u8..16), 0..4),
+        requested in proptest::collection::vec((1u32..3, 0u8..16), 0..4),
         held in 0u16..4096,
     ) {
         let ids = |g: usize, n: usize| (0..n).map(|d| format!("{g}-{d}")).collect::<Vec<_>>();
@@ -184,7 +184,7 @@ proptest! {
         let at = |id: &DeviceId| id.as_str().bytes().map(u32::from).sum::<u32>() % 12;
         let is_held = |id: &DeviceId| (held >> at(id) & 1 == 1).then(|| holder("x"));
         // For each request, the groups that it accepts.
-        let requests: Vec<DeviceRequest> = asked.iter().map(|(count, makes)| {
+        let requests: Vec<DeviceRequest> = requested.iter().map(|(count, makes)| {
             let makes: Vec<String> = (0..4).filter(|g| makes >> g & 1 == 1).map(|g| format!("m{g}")).collect();
             let value = format!("^({})$", makes.join("|"));
             DeviceRequest { constraints: vec![constraint("device.model", Operator::Regexp, &value)], ..request("gpu", *count) }
@@ -192,8 +192,8 @@ proptest! {
         let refs: Vec<&DeviceGroup> = groups.iter().collect();
         let free: Vec<usize> =
             groups.iter().map(|g| g.devices.iter().filter(|d| is_held(&d.id).is_none()).count()).collect();
-        fn possible(free: &mut Vec<usize>, asked: &[(u32, u8)]) -> bool {
-            let Some(((count, makes), rest)) = asked.split_first() else { return true };
+        fn possible(free: &mut Vec<usize>, requested: &[(u32, u8)]) -> bool {
+            let Some(((count, makes), rest)) = requested.split_first() else { return true };
             (0..free.len()).any(|g| {
                 let count = *count as usize;
                 let takes = makes >> g & 1 == 1 && free[g] >= count;
@@ -204,14 +204,14 @@ proptest! {
             })
         }
         match choose(&refs, &requests, is_held) {
-            Err(_) => prop_assert!(!possible(&mut free.clone(), &asked)),
+            Err(_) => prop_assert!(!possible(&mut free.clone(), &requested)),
             Ok(ids) => {
                 let all: BTreeSet<&DeviceId> = ids.iter().collect();
                 prop_assert!(all.len() == ids.len() && ids.iter().all(|id| is_held(id).is_none()));
                 let mut rest = ids.as_slice();
                 for request in &requests {
-                    let (own, others) = rest.split_at(wanted(request));
-                    rest = others;
+                    let (own, remaining) = rest.split_at(requested_count(request));
+                    rest = remaining;
                     let of = groups.iter().find(|g| g.devices.iter().any(|d| d.id == own[0])).unwrap();
                     prop_assert!(own.iter().all(|id| of.devices.iter().any(|d| d.id == *id && meets(request, of, d))));
                 }

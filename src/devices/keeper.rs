@@ -26,7 +26,7 @@ use crate::telemetry::lock;
 const ANSWER: Duration = Duration::from_secs(10);
 /// Maximum wait for the first report of the plugins.
 const FIRST: Duration = Duration::from_secs(10);
-const LOOK: Duration = Duration::from_millis(50);
+const RETRY_EVERY: Duration = Duration::from_millis(50);
 
 /// A device group and its plugin.
 pub type OwnedGroup = (Arc<dyn DevicePlugin>, DeviceGroup);
@@ -47,7 +47,7 @@ pub enum ReserveError {
     ChooseError(#[from] ChooseError),
     /// The task holds it, but no plugin lists it.
     #[error("device {0} is gone")]
-    Gone(DeviceId),
+    Unknown(DeviceId),
     #[error("device plugin {plugin} failed to reserve: {error}")]
     Plugin { plugin: String, error: PluginError },
 }
@@ -75,16 +75,16 @@ impl ReservationKeeper {
     ) -> Result<ReservedDevices, ReserveError> {
         let until = Instant::now() + FIRST;
         while !self.inventory.is_complete() && Instant::now() < until {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(RETRY_EVERY).await;
         }
         let owned = self.inventory.groups();
         let groups: Vec<&DeviceGroup> = owned.iter().map(|(_, group)| group).collect();
         let ids = lock(&self.table).reserve(holder, requests, &groups)?;
-        let with = self.ask(&owned, &ids).await;
+        let with = self.call_plugins(&owned, &ids).await;
         if with.is_err() {
             self.free(holder);
         }
-        with.map(|with| ReservedDevices { denied_nodes: others(&groups, &ids, &with), ids, with })
+        with.map(|with| ReservedDevices { denied_nodes: unneeded_nodes(&groups, &ids, &with), ids, with })
     }
 
     /// Restores the recorded devices of an attempt that may still run. Errors: another task holds one of them; nothing
@@ -108,11 +108,11 @@ impl ReservationKeeper {
     }
 
     /// Calls each plugin once, for all of its devices.
-    async fn ask(&self, owned: &[OwnedGroup], ids: &[DeviceId]) -> Result<DeviceReservation, ReserveError> {
+    async fn call_plugins(&self, owned: &[OwnedGroup], ids: &[DeviceId]) -> Result<DeviceReservation, ReserveError> {
         let mut shares: BTreeMap<String, (Arc<dyn DevicePlugin>, Vec<DeviceId>)> = BTreeMap::new();
         for id in ids {
             let has = |(_, group): &&OwnedGroup| group.devices.iter().any(|device| device.id == *id);
-            let Some((plugin, _)) = owned.iter().find(has) else { return Err(ReserveError::Gone(id.clone())) };
+            let Some((plugin, _)) = owned.iter().find(has) else { return Err(ReserveError::Unknown(id.clone())) };
             let share = shares.entry(plugin.name().to_owned());
             share.or_insert_with(|| (Arc::clone(plugin), Vec::new())).1.push(id.clone());
         }
@@ -137,11 +137,11 @@ impl ReservationKeeper {
             Arc::clone(lock(&self.questions).entry(name.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(1))));
         let answer = async {
             let turn = turn.acquire_owned().await;
-            let asked = tokio::task::spawn_blocking(move || {
+            let request = tokio::task::spawn_blocking(move || {
                 let _turn = turn;
                 plugin.reserve(&ids)
             });
-            asked.await.unwrap_or_else(|e| Err(PluginError::new(PluginFault::Failed, format!("internal error: {e}"))))
+            request.await.unwrap_or_else(|e| Err(PluginError::new(PluginFault::Failed, format!("internal error: {e}"))))
         };
         let late = || PluginError::new(PluginFault::Timeout, format!("no answer within {ANSWER:?}"));
         tokio::time::timeout(ANSWER, answer).await.unwrap_or_else(|_| Err(late()))
@@ -149,7 +149,7 @@ impl ReservationKeeper {
 }
 
 /// Device nodes of other devices that the task does not need.
-fn others(groups: &[&DeviceGroup], ids: &[DeviceId], with: &DeviceReservation) -> Vec<String> {
+fn unneeded_nodes(groups: &[&DeviceGroup], ids: &[DeviceId], with: &DeviceReservation) -> Vec<String> {
     let devices = || groups.iter().flat_map(|group| &group.devices);
     let own = devices().filter(|device| ids.contains(&device.id)).flat_map(|device| &device.facts.nodes);
     let own: BTreeSet<&String> = own.chain(with.nodes.iter().map(|node| &node.host_path)).collect();

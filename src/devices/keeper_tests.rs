@@ -22,7 +22,7 @@ enum PluginAct {
 struct ReservingPlugin {
     name: &'static str,
     act: Mutex<PluginAct>,
-    asked: Mutex<Vec<Vec<DeviceId>>>,
+    requested: Mutex<Vec<Vec<DeviceId>>>,
 }
 
 impl ReservingPlugin {
@@ -39,7 +39,7 @@ impl DevicePlugin for ReservingPlugin {
         PluginError::stopped()
     }
     fn reserve(&self, ids: &[DeviceId]) -> Result<DeviceReservation, PluginError> {
-        lock(&self.asked).push(ids.to_vec());
+        lock(&self.requested).push(ids.to_vec());
         match &*lock(&self.act) {
             PluginAct::Give => {}
             PluginAct::Refuse => return Err(PluginError::new(PluginFault::Died, "it ended")),
@@ -104,13 +104,13 @@ fn names(reserved: &ReservedDevices) -> Vec<&str> {
 async fn each_device_plugin_reserves_its_own_devices_once_and_the_results_are_merged() {
     let (x, y) = (ReservingPlugin::named("x"), ReservingPlugin::named("y"));
     let keeper = ReservationKeeper::new(stock(&[&x, &y]));
-    let asked = [request("nvidia/gpu/x", 2), request("nvidia/gpu/y", 1)];
-    let reserved = keeper.reserve(&holder("t"), &asked).await.unwrap();
+    let requests = [request("nvidia/gpu/x", 2), request("nvidia/gpu/y", 1)];
+    let reserved = keeper.reserve(&holder("t"), &requests).await.unwrap();
     assert_eq!(names(&reserved), ["x-1", "x-2", "y-1"]);
     let env: Vec<String> = reserved.with.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
     assert_eq!(env, ["x_DEVICES=x-1,x-2", "y_DEVICES=y-1"]);
-    assert_eq!((lock(&x.asked).len(), lock(&y.asked).len()), (1, 1));
-    assert_eq!(keeper.reserve(&holder("t"), &asked).await.unwrap(), reserved, "and again");
+    assert_eq!((lock(&x.requested).len(), lock(&y.requested).len()), (1, 1));
+    assert_eq!(keeper.reserve(&holder("t"), &requests).await.unwrap(), reserved, "and again");
     assert_eq!(keeper.holder(&"y-1".into()), Some(holder("t")));
     keeper.free(&holder("t"));
     assert_eq!((keeper.holder(&"y-1".into()), keeper.held_by(&holder("t"))), (None, vec![]));
@@ -125,8 +125,8 @@ async fn failed_device_reservation_leaves_nothing_reserved_from_other_plugins() 
         (PluginAct::Panic, "device plugin y failed to reserve: internal error: task"),
     ] {
         *lock(&y.act) = act;
-        let asked = [request("nvidia/gpu/x", 1), request("nvidia/gpu/y", 1)];
-        let refused = keeper.reserve(&holder("t"), &asked).await.unwrap_err().to_string();
+        let requests = [request("nvidia/gpu/x", 1), request("nvidia/gpu/y", 1)];
+        let refused = keeper.reserve(&holder("t"), &requests).await.unwrap_err().to_string();
         assert!(refused.starts_with(why), "{refused}");
         assert_eq!((keeper.held_by(&holder("t")), keeper.holder(&"x-1".into())), (vec![], None));
     }
@@ -139,15 +139,15 @@ async fn hanging_device_plugin_times_out_in_one_thread_and_affects_no_other() {
     let (go_on, until) = mpsc::channel();
     *lock(&x.act) = PluginAct::Hang(Mutex::new(until));
     for task in ["a", "b", "c"] {
-        let (whose, asked) = (holder(task), [request("nvidia/gpu/x", 1)]);
+        let (owner, requests) = (holder(task), [request("nvidia/gpu/x", 1)]);
         // Paused time does not advance while a thread blocks.
-        let (late, ()) = tokio::join!(keeper.reserve(&whose, &asked), tokio::time::advance(ANSWER));
+        let (late, ()) = tokio::join!(keeper.reserve(&owner, &requests), tokio::time::advance(ANSWER));
         let late = late.unwrap_err();
         assert!(matches!(&late, ReserveError::Plugin { error, .. } if error.fault == PluginFault::Timeout), "{late}");
         assert_eq!(keeper.held_by(&holder(task)), []);
         keeper.reserve(&holder("other"), &[request("nvidia/gpu/y", 1)]).await.unwrap();
     }
-    assert_eq!(lock(&x.asked).len(), 1, "the others waited");
+    assert_eq!(lock(&x.requested).len(), 1, "the others waited");
     drop(go_on);
 }
 
@@ -158,16 +158,16 @@ async fn device_reservation_waits_for_the_first_plugin_report_up_to_a_deadline()
     let groups = std::mem::take(&mut *lock(&stock.groups));
     stock.complete.store(false, Ordering::SeqCst);
     let keeper = ReservationKeeper::new(Arc::clone(&stock) as _);
-    let asked = [request("gpu", 1)];
-    let refused = keeper.reserve(&holder("t"), &asked).await.unwrap_err();
+    let requests = [request("gpu", 1)];
+    let refused = keeper.reserve(&holder("t"), &requests).await.unwrap_err();
     assert_eq!(refused.to_string(), "this host has no gpu");
     let comes = async {
         tokio::time::sleep(FIRST / 2).await;
         *lock(&stock.groups) = groups;
         stock.complete.store(true, Ordering::SeqCst);
     };
-    let whose = holder("t");
-    let (reserved, ()) = tokio::join!(keeper.reserve(&whose, &asked), comes);
+    let owner = holder("t");
+    let (reserved, ()) = tokio::join!(keeper.reserve(&owner, &requests), comes);
     assert_eq!(names(&reserved.unwrap()), ["x-1"]);
 }
 
@@ -178,7 +178,7 @@ async fn recorded_reservation_holds_before_any_plugin_and_its_loss_is_reported()
     let groups = std::mem::take(&mut *lock(&stock.groups));
     let keeper = ReservationKeeper::new(Arc::clone(&stock) as _);
     keeper.hold(&holder("old"), &["x-1".into()]).unwrap();
-    assert_eq!(keeper.reserve(&holder("old"), &[]).await, Err(ReserveError::Gone("x-1".into())));
+    assert_eq!(keeper.reserve(&holder("old"), &[]).await, Err(ReserveError::Unknown("x-1".into())));
     keeper.hold(&holder("old"), &["x-1".into()]).unwrap();
     *lock(&stock.groups) = groups;
     let reserved = keeper.reserve(&holder("new"), &[request("gpu", 1)]).await.unwrap();

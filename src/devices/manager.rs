@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::kept::UseJournal;
 use super::owners::{ProcessOwner, ProcessOwners};
 use super::plugin::{DevicePlugin, PluginError, PluginFault, PluginReport, PluginReports, StopSignal, log_unsupported};
 use super::state::{DeviceChange, DeviceState};
+use super::use_journal::UseJournal;
 use crate::board::devices::{DeviceSource, DevicesView};
 use crate::board::{Board, BoardView};
 use crate::host::clock::Clock;
@@ -72,7 +72,7 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     pub roots: Roots,
     /// The file for the usage of tasks, read by the next agent. `None`: not persisted.
-    pub kept: Option<PathBuf>,
+    pub journal: Option<PathBuf>,
     pub on_change: OnDeviceChange,
 }
 
@@ -83,7 +83,7 @@ pub struct DeviceManager {
     /// `None`: processes cannot be attributed here.
     owners: Option<Mutex<ProcessOwners>>,
     ends: Arc<StopSignal>,
-    kept: UseJournal,
+    journal: UseJournal,
 }
 
 impl Drop for DeviceManager {
@@ -94,7 +94,7 @@ impl Drop for DeviceManager {
 
 impl DeviceManager {
     pub fn new(parts: Parts) -> Arc<DeviceManager> {
-        let (kept, found) = UseJournal::open(parts.kept.clone());
+        let (retained, found) = UseJournal::open(parts.journal.clone());
         let names = parts.plugins.iter().map(|plugin| plugin.name().to_owned());
         let state = DeviceState::new(names, parts.tick, found);
         let attributes = match parts.config.attribution {
@@ -106,7 +106,7 @@ impl DeviceManager {
             tracing::debug!("device processes are not attributed to tasks: not all host processes are visible");
         }
         let owners = attributes.then(|| Mutex::new(ProcessOwners::new(parts.roots.clone())));
-        Arc::new(DeviceManager { state: Mutex::new(state), owners, ends: Arc::default(), kept, parts })
+        Arc::new(DeviceManager { state: Mutex::new(state), owners, ends: Arc::default(), journal: retained, parts })
     }
 
     fn state(&self) -> MutexGuard<'_, DeviceState> {
@@ -181,11 +181,11 @@ impl DeviceManager {
         &self,
         device: &DeviceId,
         on: &[DeviceProcess],
-        look: fn(&mut ProcessOwners, &DeviceId, &[u32], &BoardView) -> Vec<ProcessOwner>,
+        check: fn(&mut ProcessOwners, &DeviceId, &[u32], &BoardView) -> Vec<ProcessOwner>,
     ) -> Option<Vec<ProcessOwner>> {
         let pids: Vec<u32> = on.iter().map(|process| process.pid).collect();
         let owners = self.owners.as_ref()?;
-        Some(look(&mut lock(owners), device, &pids, &self.parts.board.view()))
+        Some(check(&mut lock(owners), device, &pids, &self.parts.board.view()))
     }
 
     fn down(&self, plugin: usize, error: &PluginError) {
@@ -195,13 +195,13 @@ impl DeviceManager {
 }
 
 impl DeviceSource for DeviceManager {
-    fn look(&self) -> Arc<DevicesView> {
+    fn view(&self) -> Arc<DevicesView> {
         let board = self.parts.board.view();
-        let mut turn = self.kept.turn();
+        let mut turn = self.journal.turn();
         let mut state = self.state();
-        let (view, kept) = (state.look(&board, self.parts.clock.instant()), state.kept());
+        let (view, retained) = (state.view(&board, self.parts.clock.instant()), state.recorded_uses());
         drop(state);
-        self.kept.keep(&mut turn, kept);
+        self.journal.keep(&mut turn, retained);
         Arc::new(view)
     }
 }
@@ -345,7 +345,7 @@ mod tests {
             board: Arc::default(),
             clock: Arc::new(SystemClock),
             roots: Roots::default(),
-            kept: None,
+            journal: None,
             on_change: Box::new(|_| {}),
         })
     }
@@ -383,8 +383,8 @@ mod tests {
         // It was up for a moment in the third run too.
         let is_last = |view: &DevicesView| view.plugins[0].faults.get("failed") == Some(&2);
         let is_up = |view: &DevicesView| view.devices.iter().any(|view| view.up);
-        until("its device", || Some(manager.look()).is_some_and(|view| is_last(&view) && is_up(&view))).await;
-        let view = manager.look();
+        until("its device", || Some(manager.view()).is_some_and(|view| is_last(&view) && is_up(&view))).await;
+        let view = manager.view();
         assert_eq!(view.plugins[0].down, None);
         let counted = [("died", 1), ("failed", 2), ("invalid", 1), ("timeout", 1)];
         assert_eq!(view.plugins[0].faults, counted.into(), "what is missing is no fault");

@@ -14,9 +14,9 @@ pub struct OfferedDevice<'a> {
 }
 
 /// Whether the requested name matches the group.
-pub fn is_called(asked: &DeviceName, kind: &DeviceKind) -> bool {
-    let is = |asked: &Option<String>, there: &str| asked.as_deref().is_none_or(|asked| asked == there);
-    asked.kind == kind.kind && is(&asked.vendor, &kind.vendor) && is(&asked.name, &kind.name)
+pub fn is_called(requested: &DeviceName, kind: &DeviceKind) -> bool {
+    let is = |requested: &Option<String>, there: &str| requested.as_deref().is_none_or(|requested| requested == there);
+    requested.kind == kind.kind && is(&requested.vendor, &kind.vendor) && is(&requested.name, &kind.name)
 }
 
 impl OfferedDevice<'_> {
@@ -46,12 +46,12 @@ impl OfferedDevice<'_> {
 }
 
 /// A text is compared literally, even if the other side looks like a number.
-fn compare(there: &Attribute, asked: &str) -> Option<Ordering> {
-    let asked = match there {
-        Attribute::Text(_) => Attribute::Text(asked.to_owned()),
-        Attribute::Number { .. } | Attribute::Bool(_) => Attribute::parse(asked).ok()?,
+fn compare(there: &Attribute, requested: &str) -> Option<Ordering> {
+    let requested = match there {
+        Attribute::Text(_) => Attribute::Text(requested.to_owned()),
+        Attribute::Number { .. } | Attribute::Bool(_) => Attribute::parse(requested).ok()?,
     };
-    there.compare(&asked).ok()
+    there.compare(&requested).ok()
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@ pub mod choose;
 mod entry;
 pub mod external;
 pub mod keeper;
-pub mod kept;
 pub mod manager;
 mod matching;
 pub mod measures;
@@ -25,6 +24,7 @@ pub mod served;
 mod settings;
 pub mod state;
 pub mod stats;
+pub mod use_journal;
 mod uses;
 
 use std::sync::Arc;

@@ -23,7 +23,7 @@ pub enum ProcessOwner {
     /// It runs and belongs to no task.
     Other,
     /// The process does not exist, or is invisible here.
-    Gone,
+    Exited,
 }
 
 /// Finds the task that owns a process on a device. Concurrency: one caller at a time.
@@ -46,13 +46,13 @@ impl ProcessOwners {
 
     /// Owners of all processes in a reading of the device, in their order. Forgets processes that are gone.
     pub fn of(&mut self, device: &DeviceId, pids: &[u32], board: &BoardView) -> Vec<ProcessOwner> {
-        self.look(device, pids, board).0
+        self.update(device, pids, board).0
     }
 
     /// As [`ProcessOwners::of`], between two readings: forgets no process, because the next reading may still report
     /// one that ended.
     pub fn between_readings(&mut self, device: &DeviceId, pids: &[u32], board: &BoardView) -> Vec<ProcessOwner> {
-        let (owners, before) = self.look(device, pids, board);
+        let (owners, before) = self.update(device, pids, board);
         let known = self.processes.entry(device.clone()).or_default();
         for (pid, process) in before {
             known.entry(pid).or_insert(process);
@@ -61,7 +61,7 @@ impl ProcessOwners {
     }
 
     /// Also returns the processes that were known before and are not listed.
-    fn look(&mut self, device: &DeviceId, pids: &[u32], board: &BoardView) -> (Vec<ProcessOwner>, Processes) {
+    fn update(&mut self, device: &DeviceId, pids: &[u32], board: &BoardView) -> (Vec<ProcessOwner>, Processes) {
         if !pids.is_empty() && self.version != Some(board.version) {
             self.tasks = tasks(board);
             self.version = Some(board.version);
@@ -75,16 +75,16 @@ impl ProcessOwners {
     fn one(&self, pid: u32, before: &mut Processes, now: &mut Processes) -> ProcessOwner {
         let Some(since) = self.since(pid) else {
             // The PID is free: a reading still reports the process that had it.
-            return before.get(&pid).map_or(ProcessOwner::Gone, |(_, places)| self.whose(places));
+            return before.get(&pid).map_or(ProcessOwner::Exited, |(_, places)| self.owner_of(places));
         };
         let places = match before.remove(&pid).filter(|(start, _)| *start == since) {
             Some((_, places)) => places,
             None => match self.roots.read_proc(format!("{pid}/cgroup")) {
                 Ok(text) => cgroup::places(&text).map(Cow::into_owned).collect(),
-                Err(_) => return ProcessOwner::Gone,
+                Err(_) => return ProcessOwner::Exited,
             },
         };
-        let owner = self.whose(&places);
+        let owner = self.owner_of(&places);
         now.insert(pid, (since, places));
         owner
     }
@@ -94,7 +94,7 @@ impl ProcessOwners {
         pid_stat::parse(&stat).ok().map(|stat| stat.start_ticks)
     }
 
-    fn whose(&self, places: &[String]) -> ProcessOwner {
+    fn owner_of(&self, places: &[String]) -> ProcessOwner {
         places.iter().find_map(|place| self.nearest(place)).unwrap_or(ProcessOwner::Other)
     }
 

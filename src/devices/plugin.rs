@@ -171,7 +171,7 @@ impl PluginReports {
         self.to.send(PluginReport::Unsupported(device, calls)).is_ok()
     }
     /// Forwards a report from another process.
-    pub fn pass_on(&self, report: PluginReport) -> bool {
+    pub fn forward(&self, report: PluginReport) -> bool {
         match report {
             PluginReport::Reading(reading) => self.reading(*reading),
             PluginReport::Processes(device, processes) => self.processes(device, processes),

@@ -44,8 +44,8 @@ impl Reservations {
     ///
     /// Errors: another task holds one of them; the table is unchanged.
     pub fn hold(&mut self, holder: &DeviceHolder, ids: &[DeviceId]) -> Result<(), ReservationConflict> {
-        let others = ids.iter().filter_map(|id| Some((id, self.holders.get(id).filter(|by| *by != holder)?)));
-        if let Some((device, by)) = others.into_iter().next() {
+        let rest = ids.iter().filter_map(|id| Some((id, self.holders.get(id).filter(|by| *by != holder)?)));
+        if let Some((device, by)) = rest.into_iter().next() {
             return Err(ReservationConflict { device: device.clone(), by: by.clone() });
         }
         self.free(holder);

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::checks;
-use super::kept::RecordedUse;
 use super::owners::ProcessOwner;
 use super::plugin::{PluginError, PluginFault};
+use super::use_journal::RecordedUse;
 use super::uses::DeviceUses;
 use crate::board::BoardView;
 use crate::board::devices::{DeviceView, DevicesView, PluginDown, PluginView};
@@ -78,7 +78,7 @@ impl DeviceState {
     /// `found`: usage that an earlier agent persisted.
     pub fn new(plugins: impl IntoIterator<Item = String>, tick: Duration, found: Vec<RecordedUse>) -> DeviceState {
         let plugin = |name: String| PluginState {
-            view: PluginView { name: name.into(), down: Some(not_yet()), faults: BTreeMap::new() },
+            view: PluginView { name: name.into(), down: Some(not_reported()), faults: BTreeMap::new() },
             groups: Vec::new(),
             left: BTreeSet::new(),
         };
@@ -113,15 +113,14 @@ impl DeviceState {
 
     /// Whether each plugin has reported or failed.
     pub fn is_complete(&self) -> bool {
-        self.plugins.iter().all(|plugin| plugin.view.down.as_ref() != Some(&not_yet()))
+        self.plugins.iter().all(|plugin| plugin.view.down.as_ref() != Some(&not_reported()))
     }
 
     /// Replaces the plugin's list. Errors: the list is invalid and nothing changes.
     pub fn list(&mut self, plugin: usize, groups: Vec<DeviceGroup>) -> Result<Vec<DeviceChange>, PluginError> {
         checks::groups(&groups)?;
-        let others = |id: &DeviceId| self.devices.get(id).filter(|known| known.plugin != plugin && known.listed);
-        if let Some(twice) = groups.iter().flat_map(|group| &group.devices).find(|device| others(&device.id).is_some())
-        {
+        let rest = |id: &DeviceId| self.devices.get(id).filter(|known| known.plugin != plugin && known.listed);
+        if let Some(twice) = groups.iter().flat_map(|group| &group.devices).find(|device| rest(&device.id).is_some()) {
             let message = format!("another plugin already lists device {}", twice.id);
             return Err(PluginError::new(PluginFault::Invalid, message));
         }
@@ -208,14 +207,14 @@ impl DeviceState {
 
     /// Marks the devices that the plugin no longer lists.
     fn miss(&mut self, plugin: usize, listed: &BTreeSet<DeviceId>) -> Vec<DeviceChange> {
-        let gone = self.devices.values_mut().filter(|known| known.plugin == plugin && known.listed);
-        let gone = gone.filter(|known| !listed.contains(&known.device.id)).map(|known| {
+        let removed = self.devices.values_mut().filter(|known| known.plugin == plugin && known.listed);
+        let removed = removed.filter(|known| !listed.contains(&known.device.id)).map(|known| {
             known.listed = false;
             let (device, kind) = (known.device.id.clone(), Arc::clone(&known.kind));
             let message = format!("device {device} ({kind}) is gone");
             DeviceChange { device, kind, now: "gone", message, error: None }
         });
-        let gone: Vec<DeviceChange> = gone.collect();
+        let removed: Vec<DeviceChange> = removed.collect();
         // An instance never returns: a new one has another ID.
         let (devices, plugins) = (&mut self.devices, &mut self.plugins);
         devices.retain(|id, known| {
@@ -225,7 +224,7 @@ impl DeviceState {
             }
             stays
         });
-        gone
+        removed
     }
 
     /// Applies a reading. `owners`: owners of its processes, in their order; `None`: attribution is off.
@@ -327,8 +326,8 @@ impl DeviceState {
         self.uses.used(holder)
     }
     /// The usage for the next agent to continue.
-    pub fn kept(&self) -> Vec<RecordedUse> {
-        self.uses.kept()
+    pub fn recorded_uses(&self) -> Vec<RecordedUse> {
+        self.uses.recorded_uses()
     }
 
     /// Updates the holders from the board.
@@ -337,16 +336,16 @@ impl DeviceState {
     }
 
     /// A view of everything at this moment.
-    pub fn look(&mut self, board: &BoardView, now: Instant) -> DevicesView {
+    pub fn view(&mut self, board: &BoardView, now: Instant) -> DevicesView {
         self.follow(board);
         DevicesView {
             uses: self.uses.shown(),
-            devices: self.devices.values().map(|known| Arc::new(self.view(known, now))).collect(),
+            devices: self.devices.values().map(|known| Arc::new(self.device_view(known, now))).collect(),
             plugins: self.plugins.iter().map(|plugin| plugin.view.clone()).collect(),
         }
     }
 
-    fn view(&self, known: &KnownDevice, now: Instant) -> DeviceView {
+    fn device_view(&self, known: &KnownDevice, now: Instant) -> DeviceView {
         let fresh = known.reading.as_ref().filter(|(_, at)| now.saturating_duration_since(*at) <= self.stale);
         let reading = fresh.map(|(reading, _)| Arc::clone(reading));
         let answers = known.reading.as_ref().is_none_or(|(reading, _)| reading.up);
@@ -364,7 +363,7 @@ impl DeviceState {
     }
 }
 
-fn not_yet() -> PluginDown {
+fn not_reported() -> PluginDown {
     PluginDown { reason: PluginFault::Missing.as_str(), message: "no report yet".to_owned() }
 }
 

@@ -75,9 +75,9 @@ impl DeviceFixture {
     }
     /// The agent dies. The next one reads the same board, and no plugin has reported yet.
     fn die(&mut self) {
-        self.look();
-        self.state = empty(self.state.kept());
-        self.look();
+        self.view();
+        self.state = empty(self.state.recorded_uses());
+        self.view();
     }
     fn list(&mut self, groups: Vec<DeviceGroup>) -> Result<Vec<&'static str>, PluginError> {
         self.state.list(0, groups).map(|changes| changes.into_iter().map(|change| change.now).collect())
@@ -144,13 +144,13 @@ impl DeviceFixture {
     /// Task `t` holds device 0.
     fn reserve(&mut self, alloc: &Arc<AllocIdentity>, reserved: bool) {
         self.publish(alloc, if reserved { &["0"] } else { &[] }, TaskState::Running);
-        self.look();
+        self.view();
     }
-    fn look(&mut self) -> DevicesView {
-        self.state.look(&self.board.view(), self.now)
+    fn view(&mut self) -> DevicesView {
+        self.state.view(&self.board.view(), self.now)
     }
     fn of(&mut self, alloc: &Arc<AllocIdentity>, device: &str) -> Option<TaskDevice> {
-        self.look().of_alloc(&alloc.id).uses.iter().find(|on| on.device.as_str() == device).map(|on| (**on).clone())
+        self.view().of_alloc(&alloc.id).uses.iter().find(|on| on.device.as_str() == device).map(|on| (**on).clone())
     }
 }
 
@@ -173,7 +173,7 @@ fn a_report_that_cannot_be_changes_nothing_and_names_the_field() {
         let error = world.list(groups).unwrap_err();
         assert_eq!(error.fault, PluginFault::Invalid);
         assert!(error.message.starts_with(field), "{}", error.message);
-        let ids: Vec<_> = world.look().devices.iter().map(|view| (view.device.id.to_string(), view.up)).collect();
+        let ids: Vec<_> = world.view().devices.iter().map(|view| (view.device.id.to_string(), view.up)).collect();
         assert_eq!(ids, [("0".to_owned(), true), ("1".to_owned(), true)]);
     }
     let error = world.state.list(1, vec![group("g", vec![device("1")])]).unwrap_err();
@@ -183,7 +183,7 @@ fn a_report_that_cannot_be_changes_nothing_and_names_the_field() {
     assert!(
         world.state.read(0, reading("9", memory(1)), None, world.now).unwrap_err().message.contains("unlisted device")
     );
-    assert!(world.look().devices[0].reading.is_none());
+    assert!(world.view().devices[0].reading.is_none());
 }
 
 #[test]
@@ -202,13 +202,13 @@ fn old_device_values_expire_and_the_device_remains() {
     let mut world = DeviceFixture::new();
     world.read("0", memory(5), &[]);
     world.now += Duration::from_secs(9);
-    assert!(world.look().devices[0].reading.is_some());
+    assert!(world.view().devices[0].reading.is_some());
     world.now += Duration::from_secs(2);
-    let view = world.look();
+    let view = world.view();
     assert!(view.devices[0].reading.is_none() && view.devices[0].up && view.devices[0].unowned_bytes.is_none());
     let died = PluginError::new(PluginFault::Died, "gone");
     assert_eq!(world.state.down(0, &died).len(), 2);
-    let view = world.look();
+    let view = world.view();
     assert!(view.devices.iter().all(|view| !view.up));
     assert_eq!(view.plugins[0].faults, BTreeMap::from([("died", 1)]));
     assert_eq!(world.state.groups().count(), 0, "nothing is given of one that does not run");
@@ -219,10 +219,10 @@ fn device_peak_of_a_task_outlives_its_process_and_current_usage_does_not() {
     let mut world = DeviceFixture::new();
     let (a, b) = (world.known("a"), world.known("b"));
     world.read("0", memory(100), &[(&a, "t", 30), (&a, "t", 10), (&a, "s", 5), (&b, "t", 20)]);
-    assert_eq!(world.look().devices[0].unowned_bytes, Some(35));
+    assert_eq!(world.view().devices[0].unowned_bytes, Some(35));
     world.read("0", memory(100), &[(&b, "t", 25)]);
-    let gone = world.of(&a, "0").unwrap();
-    assert!(gone.ended && gone.usage.memory_peak_bytes == Some(5), "{gone:?}: the first is s");
+    let removed = world.of(&a, "0").unwrap();
+    assert!(removed.ended && removed.usage.memory_peak_bytes == Some(5), "{removed:?}: the first is s");
     let stays = world.of(&b, "0").unwrap();
     assert_eq!(
         (stays.ended, stays.usage.memory_used_bytes, stays.usage.memory_peak_bytes),
@@ -264,7 +264,7 @@ fn energy_of_a_divided_device_is_given_to_no_task_that_holds_an_instance() {
     world.list(vec![group("g", vec![device("0")]), group("part", vec![part])]).unwrap();
     let a = world.known("a");
     world.publish(&a, &["0/1"], TaskState::Running);
-    world.look();
+    world.view();
     world.read("0", draws(1_000), &[]);
     world.read("0", draws(1_400), &[]);
     let of = world.of(&a, "0/1").unwrap();
@@ -345,7 +345,7 @@ fn recorded_usage_of_a_task_is_exposed_before_any_plugin_answers() {
     let mut world = DeviceFixture::new();
     let (a, b) = (world.known("a"), world.known("b"));
     world.read("0", memory(9), &[(&a, "t", 5), (&a, "s", 3), (&b, "t", 1)]);
-    world.look();
+    world.view();
     let holder = |alloc: &str, task: &str| DeviceHolder { alloc: alloc.into(), task: task.into() };
     let used = world.state.used(&holder("a", "t"));
     let peaks = used.iter().map(|used| (used.device.as_str(), used.memory_peak_bytes)).collect::<Vec<_>>();
@@ -357,8 +357,8 @@ fn recorded_usage_of_a_task_is_exposed_before_any_plugin_answers() {
     let used = world.of(&a, "0").unwrap();
     assert_eq!((used.ended, used.usage.memory_peak_bytes, used.usage.memory_used_bytes), (true, Some(5), None));
     world.board.remove(std::slice::from_ref(&a.id), |_| {});
-    world.look();
-    assert_eq!(world.state.kept(), []);
+    world.view();
+    assert_eq!(world.state.recorded_uses(), []);
 }
 
 #[test]
@@ -373,7 +373,7 @@ fn a_device_that_was_away_continues_its_counters_and_reports_errors_once() {
     world.read("0", counted(7), &[]);
     let lost = DeviceReading { up: false, processes: None, ..reading("0", DeviceUsage::default()) };
     let change = world.state.read(0, lost, None, world.now).unwrap().unwrap();
-    assert_eq!((change.now, world.look().devices[0].up), ("down", false));
+    assert_eq!((change.now, world.view().devices[0].up), ("down", false));
     world.read("0", counted(8), &[]);
     assert_eq!(world.of(&a, "0").unwrap().usage.xid_errors, Some(1));
 }
@@ -390,7 +390,7 @@ fn reserved_idle_device_has_zero_usage_and_an_unread_one_has_none() {
     world.state.read(0, silent, None, world.now).unwrap();
     let unknown = world.of(&a, "0").unwrap();
     assert_eq!((unknown.usage.processes, unknown.usage.memory_used_bytes, unknown.ended), (None, None, false));
-    assert_eq!(world.look().devices[0].unowned_bytes, None);
+    assert_eq!(world.view().devices[0].unowned_bytes, None);
 }
 
 /// Promise (Devices): A GPU that is lost, hangs, is slow or comes back under another name affects only itself, no
@@ -404,7 +404,7 @@ fn a_gpu_that_comes_back_under_another_id_in_the_same_place_takes_the_old_ones()
     };
     world.list(vec![group("g", vec![at("0", "01:00.0"), at("1", "02:00.0")])]).unwrap();
     world.list(vec![group("g", vec![at("new", "01:00.0"), at("1", "02:00.0")])]).unwrap();
-    let ids: Vec<_> = world.look().devices.iter().map(|view| view.device.id.to_string()).collect();
+    let ids: Vec<_> = world.view().devices.iter().map(|view| view.device.id.to_string()).collect();
     assert_eq!(ids, ["1", "new"]);
     assert!(
         world.state.read(0, reading("0", memory(1)), None, world.now).unwrap().is_none(),

@@ -4,14 +4,14 @@
 //! board ── follow ──► reserved, over; uses of removed allocs are dropped     (when the board changed)
 //! reading ── spread, attribute ──► usage of each task                        (each reading, for its own users)
 //! ```
-//! Usage continues from an earlier agent: from the task's record and from the persisted file ([`kept`](super::kept)).
-//! Values never fall, so the higher one is the later one.
+//! Usage continues from an earlier agent: from the task's record and from the persisted file
+//! ([`use_journal`](super::use_journal)). Values never fall, so the higher one is the later one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::kept::RecordedUse;
 use super::owners::ProcessOwner;
+use super::use_journal::RecordedUse;
 use crate::board::{BoardView, PublishedAlloc};
 use crate::model::alloc::AllocIdentity;
 use crate::model::device::{
@@ -100,10 +100,10 @@ impl DeviceUses {
             of.shown.reserved = false;
             of.over = allocs.get(&key.0).is_some_and(|alloc| is_over(alloc, &key.1));
         }
-        for kept in std::mem::take(&mut self.found) {
-            let Some(alloc) = allocs.get(&kept.alloc) else { continue };
-            let of = self.restore(&alloc.identity, &kept.task, &kept.used);
-            (of.counted_to, of.over) = (kept.counted_to, is_over(alloc, &kept.task));
+        for retained in std::mem::take(&mut self.found) {
+            let Some(alloc) = allocs.get(&retained.alloc) else { continue };
+            let of = self.restore(&alloc.identity, &retained.task, &retained.used);
+            (of.counted_to, of.over) = (retained.counted_to, is_over(alloc, &retained.task));
         }
         for alloc in &board.allocs {
             for task in alloc.status.iter().flat_map(|status| &status.tasks) {
@@ -143,14 +143,14 @@ impl DeviceUses {
     }
 
     /// The usage for the next agent to continue.
-    pub(super) fn kept(&self) -> Vec<RecordedUse> {
-        let kept = |((alloc, task, _), of): (&UseKey, &UseState)| RecordedUse {
+    pub(super) fn recorded_uses(&self) -> Vec<RecordedUse> {
+        let retained = |((alloc, task, _), of): (&UseKey, &UseState)| RecordedUse {
             alloc: alloc.clone(),
             task: task.clone(),
             used: of.shown.used(),
             counted_to: of.counted_to,
         };
-        self.all.iter().map(kept).collect()
+        self.all.iter().map(retained).collect()
     }
 
     /// Sorted by alloc, task and device.

@@ -13,7 +13,7 @@ use crate::model::metric::{Kind, Life, MetricDesc};
 use crate::model::nearest::nearest;
 use crate::model::profile::Profile;
 use crate::model::units::Unit;
-use crate::snapshot::itself;
+use crate::snapshot::agent;
 use crate::telemetry::{self, metrics};
 
 /// In the order of the exposition, families of measures first. Built once.
@@ -24,14 +24,14 @@ pub static CATALOGUE: LazyLock<Vec<&'static MetricDesc>> = LazyLock::new(|| {
     all.extend(super::ALL.iter().flat_map(|exporter| exporter.metrics));
     // Only their lists are asked for; nothing is read.
     all.extend(collectors::host(Vec::new()).iter().flat_map(|c| c.metrics()));
-    all.extend(itself::METRICS);
+    all.extend(agent::METRICS);
     all.extend(metrics::descriptors());
     all.extend(telemetry::otlp::METRICS);
     all
 });
 
 /// Labels that say whose a series is: no family is selected by these.
-const WHOSE: [&str; 8] =
+const IDENTITY_LABELS: [&str; 8] =
     ["alloc_id", "task", "workload", "service_name", "check", "device_uuid", "gpu_instance_id", "mig_uuid"];
 
 pub fn find(name: &str) -> Option<&'static MetricDesc> {
@@ -57,10 +57,10 @@ pub fn family(name: &str) -> Option<&'static MetricDesc> {
 pub fn advice(name: &str) -> Option<String> {
     renamed::now(name)
         .map(|new| format!("it is {new} since schema {}", lifecycle::SCHEMA))
-        .or_else(|| nearest(name, CATALOGUE.iter().map(|desc| desc.name)).map(meant))
+        .or_else(|| nearest(name, CATALOGUE.iter().map(|desc| desc.name)).map(suggestion))
 }
 
-fn meant(name: impl std::fmt::Display) -> String {
+fn suggestion(name: impl std::fmt::Display) -> String {
     format!("did you mean {name}?")
 }
 
@@ -90,7 +90,7 @@ pub fn facts(desc: &MetricDesc) -> Vec<(&'static str, String)> {
     if let Some(created) = desc.created_name() {
         facts.push(("counts since", created));
     }
-    let otlp = otlp::twin(desc).unwrap_or_else(|| "attributes of the resource, or start times".to_owned());
+    let otlp = otlp::otlp_form(desc).unwrap_or_else(|| "attributes of the resource, or start times".to_owned());
     facts.push(("OTLP", otlp));
     facts
 }
@@ -107,17 +107,17 @@ fn selects(pattern: Pattern, text: &str) -> Result<Pattern, String> {
     if families.is_empty() {
         let name = text.split('{').next().unwrap_or(text);
         let renamed = renamed::SCHEMA_1.iter().find(|(old, _)| pattern.names(old)).map(|(old, _)| *old);
-        let advice = advice(renamed.unwrap_or(name)).or_else(|| near_pattern(name).map(meant));
+        let advice = advice(renamed.unwrap_or(name)).or_else(|| near_pattern(name).map(suggestion));
         let advice = advice.unwrap_or_else(|| "allostat catalogue lists all".to_owned());
         return Err(format!("there is no metric {name:?}; {advice}"));
     }
     let Some(label) = pattern.label() else { return Ok(pattern) };
-    if WHOSE.contains(&label) {
+    if IDENTITY_LABELS.contains(&label) {
         return Err(format!("{text:?} cannot be: {label} says whose a series is, and all have the same families"));
     }
     let known: BTreeSet<&str> =
         families.iter().filter(|d| d.kind != Kind::Info).flat_map(|d| d.labels).copied().collect();
-    let known: Vec<&str> = known.into_iter().filter(|known| !WHOSE.contains(known)).collect();
+    let known: Vec<&str> = known.into_iter().filter(|known| !IDENTITY_LABELS.contains(known)).collect();
     match (known.contains(&label), known.as_slice()) {
         (true, _) => Ok(pattern),
         (false, []) => Err(format!("{text:?} cannot be: no label distinguishes series of that metric")),
@@ -139,10 +139,10 @@ fn near_pattern(name: &str) -> Option<String> {
         let at = name.match_indices('_').nth(words - 1).map_or(name.len(), |(at, _)| at + usize::from(ends_a_word));
         &name[..at]
     };
-    let meant = nearest(begin, CATALOGUE.iter().map(|desc| beginning(desc.name)))?;
-    let meant = format!("{meant}{rest}");
-    let pattern = Pattern::parse(&meant).ok()?;
-    CATALOGUE.iter().any(|desc| pattern.names(desc.name)).then_some(meant)
+    let suggestion = nearest(begin, CATALOGUE.iter().map(|desc| beginning(desc.name)))?;
+    let suggestion = format!("{suggestion}{rest}");
+    let pattern = Pattern::parse(&suggestion).ok()?;
+    CATALOGUE.iter().any(|desc| pattern.names(desc.name)).then_some(suggestion)
 }
 
 /// Every metric that this agent can expose.
@@ -234,9 +234,9 @@ mod tests {
     #[test]
     fn metric_names_have_our_prefix_and_valid_characters() {
         laws(|d| {
-            let ours = d.name.starts_with("allostat_") || d.name.starts_with("process_");
+            let is_own = d.name.starts_with("allostat_") || d.name.starts_with("process_");
             let plain = d.name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
-            (ours && plain && !d.name.contains("__")).then_some(()).ok_or_else(|| "not a name of ours".into())
+            (is_own && plain && !d.name.contains("__")).then_some(()).ok_or_else(|| "not a name of ours".into())
         });
     }
 

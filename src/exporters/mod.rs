@@ -71,7 +71,7 @@ pub static ALL: &[Exporter] = &[
                 ("om", prometheus::encode(walk, Format::OpenMetrics)),
             ]
         },
-        run: |parts| Some(tokio::spawn(Arc::clone(&parts.bodies).run_ahead(parts.snapshots.clone(), parts.tick))),
+        run: |parts| Some(tokio::spawn(Arc::clone(&parts.bodies).precompute(parts.snapshots.clone(), parts.tick))),
     },
     Exporter {
         name: "otlp",

@@ -17,13 +17,13 @@ impl Fingerprinter for ArchitectureFingerprinter {
     fn fingerprint(&self, _: &FingerprintRequest) -> Result<AttributeDiff, FingerprintError> {
         let machine = rustix::system::uname().machine().to_string_lossy().into_owned();
         Ok(AttributeDiff::default()
-            .with(HostAttribute::CpuArch, Some(in_go(std::env::consts::ARCH).into()))
+            .with(HostAttribute::CpuArch, Some(go_name(std::env::consts::ARCH).into()))
             .with(HostAttribute::KernelArch, Some(machine.into())))
     }
 }
 
 /// As Go, and so Nomad, calls it.
-fn in_go(arch: &str) -> &str {
+fn go_name(arch: &str) -> &str {
     match arch {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -38,8 +38,8 @@ mod tests {
 
     #[test]
     fn architectures_are_called_as_nomad_calls_them() {
-        for (ours, theirs) in [("x86_64", "amd64"), ("aarch64", "arm64"), ("x86", "386"), ("riscv64", "riscv64")] {
-            assert_eq!(in_go(ours), theirs);
+        for (own, peer) in [("x86_64", "amd64"), ("aarch64", "arm64"), ("x86", "386"), ("riscv64", "riscv64")] {
+            assert_eq!(go_name(own), peer);
         }
     }
 }

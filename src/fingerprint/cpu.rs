@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{FingerprintError, FingerprintRequest, Fingerprinter, if_there, read};
+use super::{FingerprintError, FingerprintRequest, Fingerprinter, if_exists, read};
 use crate::host::roots::{ReadError, Roots};
 use crate::kernel::proc::cpuinfo;
 use crate::kernel::text;
@@ -22,7 +22,7 @@ impl Fingerprinter for CpuFingerprinter {
     /// Absent when: a virtual machine reports no frequency; what `/proc/cpuinfo` calls MHz changes all the time on some
     /// hosts.
     fn fingerprint(&self, request: &FingerprintRequest) -> Result<AttributeDiff, FingerprintError> {
-        let model = if_there(request.roots.read_proc("cpuinfo"))?.and_then(|bytes| cpuinfo::model_name(&bytes));
+        let model = if_exists(request.roots.read_proc("cpuinfo"))?.and_then(|bytes| cpuinfo::model_name(&bytes));
         let cores = std::thread::available_parallelism().ok().map(|n| n.get() as u64);
         let frequencies = frequencies(&request.roots)?;
         let all = frequencies.iter().try_fold(0_u64, |sum, khz| sum.checked_add(*khz)).filter(|khz| *khz > 0);
@@ -49,7 +49,7 @@ fn frequencies(roots: &Roots) -> Result<Vec<u64>, FingerprintError> {
         {
             continue;
         }
-        let file = |name: &str| if_there(read(entry.path().join("cpufreq").join(name)));
+        let file = |name: &str| if_exists(read(entry.path().join("cpufreq").join(name)));
         let (name, bytes) = match file("base_frequency")? {
             Some(bytes) => ("base_frequency", Some(bytes)),
             None => ("cpuinfo_max_freq", file("cpuinfo_max_freq")?),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{EACH_MINUTE, FingerprintError, FingerprintRequest, Fingerprinter, if_there, read};
+use super::{EACH_MINUTE, FingerprintError, FingerprintRequest, Fingerprinter, if_exists, read};
 use crate::model::attribute::Attribute;
 use crate::model::attributes::{AttributeDiff, HostAttribute};
 
@@ -19,9 +19,9 @@ impl Fingerprinter for HostFingerprinter {
     fn fingerprint(&self, request: &FingerprintRequest) -> Result<AttributeDiff, FingerprintError> {
         let uname = rustix::system::uname();
         let text = |c: &std::ffi::CStr| c.to_string_lossy().into_owned();
-        let mut release = if_there(read(request.roots.file("/etc/os-release")))?;
+        let mut release = if_exists(read(request.roots.file("/etc/os-release")))?;
         if release.is_none() {
-            release = if_there(read(request.roots.file("/usr/lib/os-release")))?;
+            release = if_exists(read(request.roots.file("/usr/lib/os-release")))?;
         }
         let release = release.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
         Ok(AttributeDiff::default()
@@ -53,12 +53,12 @@ mod tests {
     #[test]
     fn values_stand_bare_or_in_quotes_and_what_is_not_there_is_absent() {
         let text = "NAME=\"A B\"\n# ID=no\nID=old\nID=debian\nVERSION_ID='12'\nODD=\"a \\\"b\\\" \\\\ \\$c\"\nHALF=\"x\nEMPTY=\n";
-        let said = |key: &str| of(text, key).map(|value| value.bare());
-        assert_eq!(said("ID").as_deref(), Some("debian"));
-        assert_eq!(said("VERSION_ID").as_deref(), Some("12"));
-        assert_eq!(said("ODD").as_deref(), Some("a \"b\" \\ $c"));
-        assert_eq!(said("HALF").as_deref(), Some("\"x"));
-        assert_eq!(said("EMPTY").as_deref(), Some(""));
-        assert_eq!(said("VERSION"), None);
+        let message = |key: &str| of(text, key).map(|value| value.bare());
+        assert_eq!(message("ID").as_deref(), Some("debian"));
+        assert_eq!(message("VERSION_ID").as_deref(), Some("12"));
+        assert_eq!(message("ODD").as_deref(), Some("a \"b\" \\ $c"));
+        assert_eq!(message("HALF").as_deref(), Some("\"x"));
+        assert_eq!(message("EMPTY").as_deref(), Some(""));
+        assert_eq!(message("VERSION"), None);
     }
 }

@@ -94,7 +94,7 @@ impl FingerprinterStates {
 /// Asks for as long as it is held.
 pub struct Fingerprinting {
     states: Arc<FingerprinterStates>,
-    _asking: JoinSet<()>,
+    _runs: JoinSet<()>,
 }
 
 impl Fingerprinting {
@@ -108,17 +108,17 @@ impl Fingerprinting {
         let states = FingerprinterStates(Mutex::new(parts.fingerprinters.iter().map(pending).collect()));
         let states = Arc::new(states);
         let parts = Arc::new(parts);
-        let mut asking = JoinSet::new();
+        let mut runs = JoinSet::new();
         let (answered, mut all_answered) = mpsc::channel::<()>(1);
         for (at, fingerprinter) in parts.fingerprinters.iter().enumerate() {
-            let asked = FingerprinterRun {
+            let requested = FingerprinterRun {
                 at,
                 fingerprinter: *fingerprinter,
                 parts: Arc::clone(&parts),
                 states: Arc::clone(&states),
                 places: Arc::new(Semaphore::new(AT_ONCE)),
             };
-            asking.spawn(asked.go_on(answered.clone()));
+            runs.spawn(requested.run(answered.clone()));
         }
         drop(answered);
         // Nothing is ever sent: it ends when no sender is left.
@@ -127,7 +127,7 @@ impl Fingerprinting {
             let names = pending.map(|info| info.name).collect::<Vec<_>>().join(", ");
             tracing::warn!(names, "fingerprints are slow; the agent continues without them");
         }
-        Fingerprinting { states, _asking: asking }
+        Fingerprinting { states, _runs: runs }
     }
 
     pub fn states(&self) -> Arc<FingerprinterStates> {
@@ -147,11 +147,11 @@ struct FingerprinterRun {
 impl FingerprinterRun {
     /// Runs until the agent stops, or until it has answered once and will not be asked again. `first`: dropped at its
     /// first answer.
-    async fn go_on(self, first: mpsc::Sender<()>) {
+    async fn run(self, first: mpsc::Sender<()>) {
         let mut first = Some(first);
         let mut pause = PAUSES.0;
         loop {
-            let next = match self.ask().await {
+            let next = match self.fingerprint().await {
                 Ok(diff) => {
                     self.take(diff);
                     pause = PAUSES.0;
@@ -170,7 +170,7 @@ impl FingerprinterRun {
         }
     }
 
-    async fn ask(&self) -> Result<AttributeDiff, FingerprintError> {
+    async fn fingerprint(&self) -> Result<AttributeDiff, FingerprintError> {
         // Until a call that hung comes back. The semaphore is never closed.
         let place = Arc::clone(&self.places).acquire_owned().await;
         let (fingerprinter, parts) = (self.fingerprinter, Arc::clone(&self.parts));

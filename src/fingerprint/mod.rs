@@ -101,7 +101,7 @@ impl Config {
 }
 
 /// The text of a file, or nothing where there is no such file.
-fn if_there(read: Result<Vec<u8>, ReadError>) -> Result<Option<Vec<u8>>, ReadError> {
+fn if_exists(read: Result<Vec<u8>, ReadError>) -> Result<Option<Vec<u8>>, ReadError> {
     match read {
         Ok(bytes) => Ok(Some(bytes)),
         Err(ReadError::Absent { .. }) => Ok(None),

@@ -23,7 +23,7 @@ fn request(machine: &str) -> FingerprintRequest {
     FingerprintRequest { roots: Roots::below(&fixtures), data_dir: "/".into() }
 }
 
-fn look(name: &str, request: &FingerprintRequest) -> Result<Attributes, FingerprintError> {
+fn fingerprint_once(name: &str, request: &FingerprintRequest) -> Result<Attributes, FingerprintError> {
     let fingerprinter = ALL.iter().find(|one| one.name() == name).unwrap();
     let mut attributes = Attributes::new();
     fingerprinter.fingerprint(request)?.apply_to(&mut attributes);
@@ -56,7 +56,7 @@ fn each_attribute_belongs_to_one_fingerprinter_even_where_it_is_absent() {
 
 #[test]
 fn processors_are_reported_with_name_and_guaranteed_frequency() {
-    let found = look("cpu", &request("v2-new")).unwrap();
+    let found = fingerprint_once("cpu", &request("v2-new")).unwrap();
     assert_eq!(texts(&found)["cpu.modelname"], "Intel(R) Xeon(R) Gold 6338 CPU @ 2.00GHz");
     // One of the two says what it always reaches, the other only what it reaches at most.
     assert_eq!(found["cpu.frequency"], Attribute::with_unit(3_200_u64.into(), AttributeUnit::MHz));
@@ -66,27 +66,27 @@ fn processors_are_reported_with_name_and_guaranteed_frequency() {
 
 #[test]
 fn machine_without_processor_name_and_frequency_has_neither() {
-    let found = look("cpu", &request("v2-old")).unwrap();
+    let found = fingerprint_once("cpu", &request("v2-old")).unwrap();
     assert_eq!(found.into_keys().collect::<Vec<_>>(), ["cpu.numcores"]);
 }
 
 #[test]
 fn fingerprint_of_malformed_input_fails_with_its_place_and_without_value() {
-    let error = look("cpu", &request("garbage")).unwrap_err();
+    let error = fingerprint_once("cpu", &request("garbage")).unwrap_err();
     assert_eq!(error.to_string(), r#"cpuinfo_max_freq, line 1: expected a number, found "fast""#);
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("meminfo"), "MemTotal: much kB\n").unwrap();
     let odd =
         FingerprintRequest { roots: Roots { proc: dir.path().to_owned(), ..Roots::default() }, ..request("v2-new") };
-    let error = look("memory", &odd).unwrap_err();
+    let error = fingerprint_once("memory", &odd).unwrap_err();
     assert_eq!(error.to_string(), r#"meminfo, line 1: expected a number of kB, found "MemTotal: much kB""#);
-    let gone = FingerprintRequest { data_dir: "/no/such/place".into(), ..request("v2-new") };
-    assert_eq!(look("storage", &gone).unwrap_err().to_string(), "/no/such/place does not exist here");
+    let removed = FingerprintRequest { data_dir: "/no/such/place".into(), ..request("v2-new") };
+    assert_eq!(fingerprint_once("storage", &removed).unwrap_err().to_string(), "/no/such/place does not exist here");
 }
 
 #[test]
 fn memory_fingerprint_is_meminfo_total_in_bytes() {
-    let found = look("memory", &request("v2-new")).unwrap();
+    let found = fingerprint_once("memory", &request("v2-new")).unwrap();
     assert_eq!(texts(&found), BTreeMap::from([("memory.totalbytes", (16_384_000_u64 * 1024).to_string())]));
 }
 
@@ -94,7 +94,7 @@ fn memory_fingerprint_is_meminfo_total_in_bytes() {
 fn cgroups_are_reported_as_the_hierarchy_that_limits_tasks() {
     for (machine, version, at) in [("v2-new", 2, "fs/cgroup"), ("v1", 1, "fs/cgroup"), ("hybrid", 1, "fs/cgroup")] {
         let request = request(machine);
-        let found = look("cgroup", &request).unwrap();
+        let found = fingerprint_once("cgroup", &request).unwrap();
         let expected = BTreeMap::from([
             ("os.cgroups.version", version.to_string()),
             ("unique.cgroup.mountpoint", request.roots.sys.join(at).display().to_string()),
@@ -106,7 +106,7 @@ fn cgroups_are_reported_as_the_hierarchy_that_limits_tasks() {
 
 #[test]
 fn storage_is_the_volume_on_which_allocs_live() {
-    let found = look("storage", &request("v2-new")).unwrap();
+    let found = fingerprint_once("storage", &request("v2-new")).unwrap();
     assert_eq!(texts(&found)["unique.storage.volume"], "/dev/root");
     let bytes = |name: &str| texts(&found)[name].parse::<u64>().unwrap();
     assert!(bytes("unique.storage.bytestotal") >= bytes("unique.storage.bytesfree"));
@@ -118,13 +118,13 @@ fn os_release_is_read_from_the_first_file_and_missing_fields_are_absent() {
     let dir = tempfile::tempdir().unwrap();
     let request =
         FingerprintRequest { roots: Roots { root: dir.path().to_owned(), ..Roots::default() }, ..request("v2-new") };
-    assert!(!look("host", &request).unwrap().contains_key("os.name"));
+    assert!(!fingerprint_once("host", &request).unwrap().contains_key("os.name"));
     std::fs::create_dir_all(dir.path().join("usr/lib")).unwrap();
     std::fs::write(dir.path().join("usr/lib/os-release"), "ID=fedora\nVERSION_ID=41\n").unwrap();
-    assert_eq!(texts(&look("host", &request).unwrap())["os.name"], "fedora");
+    assert_eq!(texts(&fingerprint_once("host", &request).unwrap())["os.name"], "fedora");
     std::fs::create_dir(dir.path().join("etc")).unwrap();
     std::fs::write(dir.path().join("etc/os-release"), "ID=arch\n").unwrap();
-    let found = look("host", &request).unwrap();
+    let found = fingerprint_once("host", &request).unwrap();
     assert_eq!((texts(&found)["os.name"].as_str(), found.get("os.version")), ("arch", None), "one file, not a mixture");
     assert_eq!(texts(&found)["kernel.name"], "linux");
 }
@@ -151,7 +151,7 @@ struct FakeFingerprinter {
     name: &'static str,
     period: Option<Duration>,
     answer: Answer,
-    asked: AtomicU32,
+    calls: AtomicU32,
 }
 
 impl FakeFingerprinter {
@@ -161,10 +161,10 @@ impl FakeFingerprinter {
         answer: impl Fn(u32) -> Result<AttributeDiff, FingerprintError> + Send + Sync + 'static,
     ) -> &'static FakeFingerprinter {
         let period = period.map(Duration::from_secs);
-        Box::leak(Box::new(FakeFingerprinter { name, period, answer: Box::new(answer), asked: AtomicU32::new(0) }))
+        Box::leak(Box::new(FakeFingerprinter { name, period, answer: Box::new(answer), calls: AtomicU32::new(0) }))
     }
-    fn asked(&self) -> u32 {
-        self.asked.load(Ordering::SeqCst)
+    fn calls(&self) -> u32 {
+        self.calls.load(Ordering::SeqCst)
     }
 }
 
@@ -176,7 +176,7 @@ impl Fingerprinter for FakeFingerprinter {
         self.period
     }
     fn fingerprint(&self, _: &FingerprintRequest) -> Result<AttributeDiff, FingerprintError> {
-        (self.answer)(self.asked.fetch_add(1, Ordering::SeqCst) + 1)
+        (self.answer)(self.calls.fetch_add(1, Ordering::SeqCst) + 1)
     }
 }
 
@@ -267,7 +267,7 @@ async fn fingerprinter_that_fails_three_times_is_retried_until_it_succeeds() {
         (3, FingerprinterState::Current)
     );
     tokio::time::sleep(Duration::from_secs(86_400)).await;
-    assert_eq!(one.asked(), 4, "what never changes is not asked again");
+    assert_eq!(one.calls(), 4, "what never changes is not asked again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -280,12 +280,12 @@ async fn failing_fingerprinter_is_retried_each_minute_at_most_and_its_old_values
         );
     let agent = FingerprintAgent::start(vec![one]).await;
     tokio::time::sleep(Duration::from_secs(3_600)).await;
-    let after_an_hour = one.asked();
+    let after_an_hour = one.calls();
     tokio::time::sleep(PAUSES.1 * 1_000).await;
-    let asked = one.asked() - after_an_hour;
-    assert!((999..=1_001).contains(&asked), "{asked}");
+    let requested = one.calls() - after_an_hour;
+    assert!((999..=1_001).contains(&requested), "{requested}");
     assert_eq!(agent.value(HostAttribute::OsName).as_deref(), Some("first"));
-    assert_eq!(agent.metrics.fingerprint_failures("one", Error), u64::from(one.asked() - 1));
+    assert_eq!(agent.metrics.fingerprint_failures("one", Error), u64::from(one.calls() - 1));
     let info = agent.manager.states().now().remove(0);
     assert!(matches!(info.state, FingerprinterState::Degraded(_)));
 }
@@ -300,7 +300,7 @@ async fn after_a_success_the_next_failure_begins_with_the_shortest_pause_again()
         );
     let _agent = FingerprintAgent::start(vec![one]).await;
     tokio::time::sleep(Duration::from_secs(7 * 3 + 60 * 3) + Duration::from_millis(1)).await;
-    assert_eq!(one.asked(), 3 * 4 + 1);
+    assert_eq!(one.calls(), 3 * 4 + 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -322,9 +322,9 @@ async fn fingerprinter_panic_leaves_other_fingerprinters_unaffected() {
 
 /// A fingerprinter whose calls hang until they are let go, each by one word or all by dropping the sender.
 fn hanging(name: &'static str) -> (&'static FakeFingerprinter, Sender<()>) {
-    let (let_go, gone): (Sender<()>, Receiver<()>) = channel();
-    let gone = Mutex::new(gone);
-    let fake = FakeFingerprinter::new(name, Some(60), move |_| match gone.lock().unwrap().recv() {
+    let (let_go, closed): (Sender<()>, Receiver<()>) = channel();
+    let closed = Mutex::new(closed);
+    let fake = FakeFingerprinter::new(name, Some(60), move |_| match closed.lock().unwrap().recv() {
         Ok(()) => found(HostAttribute::OsName, "too late"),
         Err(_) => found(HostAttribute::OsName, "at last"),
     });
@@ -341,7 +341,7 @@ async fn hanging_fingerprinter_delays_the_start_to_its_limit_and_is_retried() {
     let good = FakeFingerprinter::new("good", Some(1), |n| found(HostAttribute::OsVersion, &n.to_string()));
     let began = Instant::now();
     let ticking = async {
-        until("both to be asked", || (bad.asked(), good.asked()) == (1, 1)).await;
+        until("both to be asked", || (bad.calls(), good.calls()) == (1, 1)).await;
         advance(START).await;
         until("the start to be over", || false).await;
     };
@@ -357,20 +357,20 @@ async fn hanging_fingerprinter_delays_the_start_to_its_limit_and_is_retried() {
     let late = || agent.metrics.fingerprint_failures("bad", Timeout);
     until("the limit", || late() == 1).await;
     assert_eq!(agent.state("bad"), FingerprinterState::Degraded("it does not answer: 5s were not enough".to_owned()));
-    let before = good.asked();
+    let before = good.calls();
     for n in 2..=AT_ONCE as u64 {
         advance(PAUSES.1).await;
-        until("it to be asked beside itself", || u64::from(bad.asked()) == n).await;
+        until("it to be asked beside itself", || u64::from(bad.calls()) == n).await;
         advance(LIMIT).await;
         until("the limit again", || late() == n).await;
     }
-    until("the other to go on", || good.asked() > before).await;
+    until("the other to go on", || good.calls() > before).await;
     advance(PAUSES.1 * 100).await;
-    until("the other to go on", || good.asked() > before + 1).await;
-    assert_eq!(bad.asked(), 3, "no more threads than that are abandoned");
+    until("the other to go on", || good.calls() > before + 1).await;
+    assert_eq!(bad.calls(), 3, "no more threads than that are abandoned");
     // A late answer was abandoned; the one that is asked after it answers.
     let_go.send(()).unwrap();
-    until("it to be asked again", || bad.asked() == 4).await;
+    until("it to be asked again", || bad.calls() == 4).await;
     assert_eq!(agent.value(HostAttribute::OsName), None);
     drop(let_go);
     until("its answer", || agent.value(HostAttribute::OsName).as_deref() == Some("at last")).await;
@@ -389,7 +389,7 @@ async fn periodic_fingerprinter_reports_only_changes() {
     let agent = FingerprintAgent::start(vec![one]).await;
     let mut changes = agent.facts.watch();
     tokio::time::sleep(Duration::from_secs(35)).await;
-    assert!(one.asked() == 4 && !changes.has_changed().unwrap(), "the same four times is no news");
+    assert!(one.calls() == 4 && !changes.has_changed().unwrap(), "the same four times is no news");
     let began = Instant::now();
     changes.changed().await.unwrap();
     assert_eq!((began.elapsed().as_secs(), agent.value(HostAttribute::OsVersion).as_deref()), (5, Some("13")));
@@ -443,5 +443,5 @@ async fn fingerprinters_do_not_run_after_the_agent_is_dropped() {
     let one = FakeFingerprinter::new("one", Some(10), |_| found(HostAttribute::OsName, "x"));
     drop(FingerprintAgent::start(vec![one]).await);
     tokio::time::sleep(Duration::from_secs(100)).await;
-    assert_eq!(one.asked(), 1);
+    assert_eq!(one.calls(), 1);
 }

@@ -219,8 +219,8 @@ fn parts(path: &Path) -> Vec<PathBuf> {
 
 /// The uid, unless it is root's or the agent's.
 fn other_user(uid: u32) -> Option<u32> {
-    let is_ours = uid == 0 || uid == rustix::process::geteuid().as_raw() || is_overflow_user(uid);
-    (!is_ours).then_some(uid)
+    let is_own = uid == 0 || uid == rustix::process::geteuid().as_raw() || is_overflow_user(uid);
+    (!is_own).then_some(uid)
 }
 
 /// Whether `uid` is the overflow user of a user namespace. Files whose owner is not mapped into the namespace appear to

@@ -398,8 +398,8 @@ fn take(instructions: &[u64], of_kind: ProgLoad) -> Result<OwnedFd, BpfError> {
         Ok(program) => Ok(program),
         Err(source) => {
             let text = String::from_utf8_lossy(log.split(|b| *b == 0).next().unwrap_or_default()).into_owned();
-            let said = |line: &&str| !line.trim().is_empty() && !line.starts_with("processed ");
-            let last = text.lines().rev().find(said).unwrap_or("no reason given").trim().to_owned();
+            let message = |line: &&str| !line.trim().is_empty() && !line.starts_with("processed ");
+            let last = text.lines().rev().find(message).unwrap_or("no reason given").trim().to_owned();
             tracing::debug!(log = %text, "BPF verifier log");
             Err(BpfError::Verifier { last, source })
         }

@@ -129,12 +129,12 @@ impl Cgroup {
     pub fn at(layout: &Layout, path: &CgroupPath) -> Cgroup {
         let places = layout.placements().map(|hierarchy| {
             let unified = hierarchy.version == CgroupVersion::V2;
-            let wanted = |c: &&String| !unified || V2_CONTROLLERS.contains(&c.as_str());
+            let accepts = |c: &&String| !unified || V2_CONTROLLERS.contains(&c.as_str());
             CgroupDir {
                 mount: hierarchy.mount.clone(),
                 directory: hierarchy.mount.join(path.relative()),
                 unified,
-                controllers: hierarchy.controllers.iter().filter(wanted).cloned().collect(),
+                controllers: hierarchy.controllers.iter().filter(accepts).cloned().collect(),
             }
         });
         Cgroup { path: path.clone(), places: places.collect() }
@@ -214,11 +214,11 @@ impl Cgroup {
     /// Removes the cgroup if it contains no process and no child cgroup. Returns whether it is gone from every
     /// hierarchy.
     pub fn remove_if_empty(&self) -> bool {
-        let gone = |place: &CgroupDir| match std::fs::remove_dir(&place.directory) {
+        let is_removed = |place: &CgroupDir| match std::fs::remove_dir(&place.directory) {
             Ok(()) => true,
             Err(error) => error.kind() == io::ErrorKind::NotFound,
         };
-        self.places.iter().filter(|place| !gone(place)).count() == 0
+        self.places.iter().filter(|place| !is_removed(place)).count() == 0
     }
 
     /// Creates an empty cgroup: kills and removes one that an earlier attempt left at the same path.

@@ -251,13 +251,13 @@ impl FoundFile {
     /// replaced.
     fn reopen(&self, kind: FileType, also: OFlags) -> io::Result<OwnedFd> {
         if self.facts.kind != kind {
-            let wanted = if kind == FileType::Directory { "directory" } else { "regular file" };
+            let expected = if kind == FileType::Directory { "directory" } else { "regular file" };
             let (error, is) = match self.facts.kind {
                 FileType::Directory => (io::ErrorKind::IsADirectory, "a directory"),
                 FileType::RegularFile => (io::ErrorKind::NotADirectory, "a regular file"),
                 _ => (io::ErrorKind::InvalidInput, "something else"),
             };
-            return Err(io::Error::new(error, format!("it is not a {wanted} but {is}")));
+            return Err(io::Error::new(error, format!("it is not a {expected} but {is}")));
         }
         let path = format!("/proc/self/fd/{}", self.descriptor.as_fd().as_raw_fd());
         Ok(rustix::fs::open(path, untrusted::FLAGS | also, Mode::empty())?)

@@ -110,8 +110,8 @@ impl Layout {
     #[must_use]
     pub fn narrow(mut self, parent: &CgroupPath) -> Layout {
         for hierarchy in self.hierarchies.iter_mut().filter(|h| h.version == CgroupVersion::V2) {
-            let wanted = hierarchy.mount.join(parent.relative());
-            let nearest = wanted.ancestors().skip(1).find(|dir| dir.is_dir()).unwrap_or(&hierarchy.mount);
+            let expected = hierarchy.mount.join(parent.relative());
+            let nearest = expected.ancestors().skip(1).find(|dir| dir.is_dir()).unwrap_or(&hierarchy.mount);
             // `parent` is the root itself, which has no parent cgroup.
             let Ok(offered) = v2_controllers(nearest) else { continue };
             let (controllers, withheld) = hierarchy.controllers.drain(..).partition(|c| offered.contains(c));

@@ -38,7 +38,7 @@ pub use tls::TlsFiles;
 const MAX_ANSWER_BYTES: usize = 256 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval of the check whether the connection was accepted.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
+const RECHECK_EVERY: Duration = Duration::from_millis(2);
 
 /// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -321,16 +321,16 @@ fn within<T>(limit: Duration, work: impl Future<Output = T>) -> impl Future<Outp
 
 fn exchange<'a>(
     at: ServerAddress<'a>,
-    (kept, largest_answer): (&'a mut Option<SendRequest<Full<Bytes>>>, usize),
+    (retained, largest_answer): (&'a mut Option<SendRequest<Full<Bytes>>>, usize),
     method: Method,
     target: &'a str,
     headers: &'a [(&'a str, &'a str)],
     body: Bytes,
 ) -> impl Future<Output = Result<HttpResponse, HttpError>> + 'a {
     async move {
-        let (sender, answer) = send(at, kept.take(), method, target, headers, body).await?;
+        let (sender, answer) = send(at, retained.take(), method, target, headers, body).await?;
         let answer = whole(at.0, answer, largest_answer).await?;
-        *kept = Some(sender);
+        *retained = Some(sender);
         Ok(answer)
     }
 }
@@ -370,7 +370,7 @@ type Sent = (SendRequest<Full<Bytes>>, hyper::Response<Incoming>);
 /// Completes with the head of the response.
 fn send<'a>(
     at: ServerAddress<'a>,
-    kept: Option<SendRequest<Full<Bytes>>>,
+    retained: Option<SendRequest<Full<Bytes>>>,
     method: Method,
     target: &'a str,
     headers: &'a [(&'a str, &'a str)],
@@ -380,7 +380,7 @@ fn send<'a>(
         let (address, _) = at;
         let broken = |e: &(dyn Error + 'static)| broken(address, e);
         process_pending_events().await;
-        let mut sender = match kept {
+        let mut sender = match retained {
             Some(sender) if !sender.is_closed() => sender,
             _ => connect(at).await?,
         };
@@ -463,12 +463,12 @@ where
 /// Waits until a process has accepted the connection; returns its uid.
 fn accepted(socket: &TcpStream) -> impl Future<Output = std::io::Result<u32>> + '_ {
     async move {
-        let (ours, theirs) = (socket.local_addr()?, socket.peer_addr()?);
+        let (local, remote) = (socket.local_addr()?, socket.peer_addr()?);
         loop {
-            if let Some(uid) = peer::accepted(&Roots::default(), ours, theirs)? {
+            if let Some(uid) = peer::accepted(&Roots::default(), local, remote)? {
                 return Ok(uid);
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(RECHECK_EVERY).await;
         }
     }
 }
@@ -527,7 +527,7 @@ mod tests {
     fn missing_listener_is_distinguished_from_refused_access() {
         let dir = tempfile::tempdir().unwrap();
         let error =
-            Client::new(Address::Unix(dir.path().join("none")), Trust::Ours).unwrap().get("/", &[]).unwrap_err();
+            Client::new(Address::Unix(dir.path().join("none")), Trust::OwnUser).unwrap().get("/", &[]).unwrap_err();
         assert!(error.is_unreachable() && !error.is_permission_denied(), "{error}");
     }
 

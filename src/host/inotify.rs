@@ -236,16 +236,16 @@ mod tests {
 
     #[test]
     fn waiting_thread_is_woken_by_the_bell_and_by_a_file_event_only() {
-        let (bell, watching, dir) =
+        let (wake, watching, dir) =
             (WakeSignal::new().unwrap(), DirWatch::new().unwrap(), tempfile::tempdir().unwrap());
         watching.directory(dir.path()).unwrap();
         let long = Duration::from_secs(600);
-        bell.ring();
-        bell.ring();
-        bell.wait([watching.as_fd()], long);
-        bell.wait([watching.as_fd()], Duration::from_millis(1));
+        wake.ring();
+        wake.ring();
+        wake.wait([watching.as_fd()], long);
+        wake.wait([watching.as_fd()], Duration::from_millis(1));
         std::fs::create_dir(dir.path().join("a")).unwrap();
-        bell.wait([watching.as_fd()], long);
+        wake.wait([watching.as_fd()], long);
         assert_eq!(notices(&watching).len(), 1);
     }
 }

@@ -15,7 +15,7 @@ pub enum Trust {
     /// Any server: the user configured the address.
     Named,
     /// Only a process of root or of the client's own user.
-    Ours,
+    OwnUser,
     /// A process of root's alone.
     Root,
 }
@@ -24,7 +24,7 @@ impl Trust {
     pub fn covers(self, uid: u32) -> bool {
         match self {
             Trust::Named => true,
-            Trust::Ours => uid == 0 || uid == rustix::process::geteuid().as_raw(),
+            Trust::OwnUser => uid == 0 || uid == rustix::process::geteuid().as_raw(),
             Trust::Root => uid == 0,
         }
     }
@@ -43,12 +43,12 @@ pub fn exposed(path: &Path) -> io::Result<Option<u32>> {
 /// The uid of the process that accepted this connection. `None`: not accepted yet.
 ///
 /// Errors: the connection is gone, or not listed.
-pub fn accepted(roots: &Roots, ours: SocketAddr, theirs: SocketAddr) -> io::Result<Option<u32>> {
+pub fn accepted(roots: &Roots, local: SocketAddr, remote: SocketAddr) -> io::Result<Option<u32>> {
     let mut unread = None;
     for file in ["net/tcp", "net/tcp6"] {
         match roots.read_proc(file) {
             // The server's end of the connection.
-            Ok(text) => match net_tcp::end(&text, theirs, ours) {
+            Ok(text) => match net_tcp::end(&text, remote, local) {
                 Some(end) => return Ok(end.inode.map(|_| end.uid)),
                 None => continue,
             },
@@ -67,19 +67,19 @@ mod tests {
     #[test]
     fn connection_belongs_to_the_process_that_accepted_it_and_to_none_before() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let own = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let who =
             |stream: &TcpStream| accepted(&Roots::default(), stream.local_addr().unwrap(), stream.peer_addr().unwrap());
-        assert_eq!(who(&ours).unwrap(), None);
-        let theirs = listener.accept().unwrap();
-        assert_eq!(who(&ours).unwrap(), Some(rustix::process::geteuid().as_raw()));
-        drop((theirs, listener));
-        assert!(who(&ours).is_err(), "it has hung up");
+        assert_eq!(who(&own).unwrap(), None);
+        let remote = listener.accept().unwrap();
+        assert_eq!(who(&own).unwrap(), Some(rustix::process::geteuid().as_raw()));
+        drop((remote, listener));
+        assert!(who(&own).is_err(), "it has hung up");
         assert!(
             accepted(
                 &Roots { proc: "/nowhere".into(), ..Roots::default() },
-                ours.local_addr().unwrap(),
-                ours.peer_addr().unwrap()
+                own.local_addr().unwrap(),
+                own.peer_addr().unwrap()
             )
             .is_err()
         );

@@ -8,7 +8,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use super::process::{HeldProgram, spawn_held, without_ours};
+use super::process::{HeldProgram, remove_agent_variables, spawn_held};
 
 /// Limit of stdout and of stderr in bytes. A program that writes more gets SIGPIPE.
 const LONGEST_ANSWER: u64 = 1 << 20;
@@ -28,12 +28,12 @@ pub struct PluginAnswer {
 /// three seconds at most.
 ///
 /// Errors: it cannot be started or waited for.
-pub fn ask(program: &Path, variables: &[(&str, String)], input: &[u8], within: Duration) -> io::Result<PluginAnswer> {
-    ask_with(program, &[], variables, input, within)
+pub fn run(program: &Path, variables: &[(&str, String)], input: &[u8], within: Duration) -> io::Result<PluginAnswer> {
+    run_with(program, &[], variables, input, within)
 }
 
-/// As [`ask`], with arguments.
-pub fn ask_with(
+/// As [`run`], with arguments.
+pub fn run_with(
     program: &Path,
     args: &[&str],
     variables: &[(&str, String)],
@@ -45,7 +45,7 @@ pub fn ask_with(
     file.seek(SeekFrom::Start(0))?;
     let mut command = Command::new(program);
     command.args(args);
-    without_ours(&mut command);
+    remove_agent_variables(&mut command);
     command.envs(variables.iter().map(|(name, value)| (name, value)));
     command.stdin(file).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = spawn_held(&mut command)?;
@@ -104,9 +104,9 @@ mod tests {
     use super::*;
 
     /// Another test's fork may briefly hold the script open for writing.
-    fn asked(program: &Path, variables: &[(&str, String)], input: &[u8], within: Duration) -> PluginAnswer {
+    fn run_script(program: &Path, variables: &[(&str, String)], input: &[u8], within: Duration) -> PluginAnswer {
         loop {
-            match ask(program, variables, input, within) {
+            match run(program, variables, input, within) {
                 Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
                 answer => return answer.unwrap(),
             }
@@ -125,7 +125,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let program = script(dir.path(), "cat; echo \"$CNI_COMMAND\"; echo no >&2; exit 3");
         let variables = [("CNI_COMMAND", "ADD".to_owned())];
-        let answer = asked(&program, &variables, b"{}\n", Duration::from_secs(60));
+        let answer = run_script(&program, &variables, b"{}\n", Duration::from_secs(60));
         assert_eq!(answer.output, b"{}\nADD\n");
         assert_eq!((answer.complaint.as_str(), answer.status.unwrap().code()), ("no", Some(3)));
     }
@@ -134,13 +134,14 @@ mod tests {
     fn a_plugin_that_hangs_ends_with_what_it_started() {
         let dir = tempfile::tempdir().unwrap();
         let program = script(dir.path(), "sleep 600 & echo $!; wait");
-        let begun = Instant::now();
-        let answer = asked(&program, &[], b"", Duration::from_millis(500));
-        assert!(answer.status.is_none() && begun.elapsed() < Duration::from_secs(300));
+        let started_at = Instant::now();
+        let answer = run_script(&program, &[], b"", Duration::from_millis(500));
+        assert!(answer.status.is_none() && started_at.elapsed() < Duration::from_secs(300));
         let child: u32 = String::from_utf8(answer.output).unwrap().trim().parse().unwrap();
-        let gone = || std::fs::read_to_string(format!("/proc/{child}/stat")).map_or(true, |stat| stat.contains(") Z "));
-        while !gone() {
-            assert!(begun.elapsed() < Duration::from_secs(300), "it runs still");
+        let is_removed =
+            || std::fs::read_to_string(format!("/proc/{child}/stat")).map_or(true, |stat| stat.contains(") Z "));
+        while !is_removed() {
+            assert!(started_at.elapsed() < Duration::from_secs(300), "it runs still");
             std::thread::yield_now();
         }
     }
@@ -148,7 +149,7 @@ mod tests {
     #[test]
     fn a_plugin_that_writes_without_end_is_read_to_a_limit() {
         let dir = tempfile::tempdir().unwrap();
-        let answer = asked(&script(dir.path(), "exec yes"), &[], b"", Duration::from_secs(60));
+        let answer = run_script(&script(dir.path(), "exec yes"), &[], b"", Duration::from_secs(60));
         assert_eq!(answer.output.len() as u64, LONGEST_ANSWER);
         assert!(!answer.status.unwrap().success());
     }
@@ -171,12 +172,12 @@ mod tests {
         let lines: Vec<&str> = answer.complaint.lines().collect();
         assert!(lines.contains(&"STAYS=1") && !answer.complaint.contains("CARGO"), "{}", answer.complaint);
         assert!(answer.complaint.ends_with(dir.path().file_name().unwrap().to_str().unwrap()));
-        let begun = Instant::now();
-        assert!(helped(&[], true).status.is_none() && begun.elapsed() < Duration::from_secs(300));
+        let started_at = Instant::now();
+        assert!(helped(&[], true).status.is_none() && started_at.elapsed() < Duration::from_secs(300));
     }
 
     #[test]
     fn a_program_that_is_not_there_is_an_error() {
-        ask(Path::new("/nowhere/plugin"), &[], b"", Duration::from_secs(1)).unwrap_err();
+        run(Path::new("/nowhere/plugin"), &[], b"", Duration::from_secs(1)).unwrap_err();
     }
 }

@@ -49,7 +49,7 @@ fn search(roots: &Roots, at: SocketAddr, until: Instant, links: usize) -> Option
     if inodes.is_empty() {
         return None;
     }
-    let wanted: Vec<String> = inodes.iter().map(|inode| format!("socket:[{inode}]")).collect();
+    let expected: Vec<String> = inodes.iter().map(|inode| format!("socket:[{inode}]")).collect();
     let mut left = links;
     let processes = std::fs::read_dir(roots.proc("")).ok()?.flatten().take(PROCESSES);
     for process in processes {
@@ -64,7 +64,7 @@ fn search(roots: &Roots, at: SocketAddr, until: Instant, links: usize) -> Option
             }
             left -= 1;
             let Ok(link) = std::fs::read_link(descriptor.path()) else { continue };
-            if wanted.iter().any(|socket| link.as_os_str() == socket.as_str()) {
+            if expected.iter().any(|socket| link.as_os_str() == socket.as_str()) {
                 let name = roots.read_proc(format!("{pid}/comm")).unwrap_or_default();
                 let name = String::from_utf8_lossy(&name).trim().escape_debug().to_string();
                 return Some(format!("{name} (PID {pid})"));

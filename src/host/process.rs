@@ -11,11 +11,11 @@ mod capability;
 mod child;
 mod fork;
 mod group;
-mod held;
-mod known;
 mod launch;
 mod rlimit;
 mod sandbox;
+mod test_child;
+mod tied_child;
 mod user;
 
 use std::io;
@@ -36,13 +36,13 @@ pub use adopted::{AdoptedChildren, can_adopt_children};
 pub use capability::Capabilities;
 pub use child::Child;
 pub use group::{GroupError, group};
-pub use held::{GUARD, HeldProgram, guard, spawn_held, without_ours};
-pub use known::{TestChildEnd, end_as};
 pub use launch::{GatedChild, LaunchError, LaunchParameters, Step};
 pub use rlimit::{RESOURCES, ResourceLimit};
 pub use sandbox::{
     HostTree, RootPlan, RootStep, RunningSandbox, Sandbox, SandboxError, SandboxInit, SandboxStep, binds_whole_trees,
 };
+pub use test_child::{TestChildEnd, end_as};
+pub use tied_child::{GUARD, HeldProgram, guard, remove_agent_variables, spawn_held};
 pub use user::{Account, UserError, account};
 
 /// The boot ID. Source: `/proc/sys/kernel/random/boot_id`.
@@ -55,7 +55,7 @@ pub fn boot_id(roots: &Roots) -> Result<BootId, ReadError> {
 pub fn identity(pid: u32) -> io::Result<Option<ProcessId>> {
     let stat = match std::fs::read(format!("/proc/{pid}/stat")) {
         Ok(stat) => stat,
-        Err(e) if is_gone(&e) => return Ok(None),
+        Err(e) if has_exited(&e) => return Ok(None),
         Err(e) => return Err(e),
     };
     match pid_stat::parse(&stat) {
@@ -110,7 +110,7 @@ pub fn is_resource_shortage(error: &io::Error) -> bool {
 }
 
 /// ENOENT, ESRCH: the process has gone.
-fn is_gone(error: &io::Error) -> bool {
+fn has_exited(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
 
@@ -324,12 +324,12 @@ pub fn signals_as_descriptor(numbers: &[i32]) -> io::Result<OwnedFd> {
         if libc::sigprocmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut()) != 0 {
             return Err(io::Error::last_os_error());
         }
-        let mut wanted: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut wanted);
+        let mut expected: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut expected);
         for number in numbers {
-            libc::sigaddset(&raw mut wanted, *number);
+            libc::sigaddset(&raw mut expected, *number);
         }
-        match libc::signalfd(-1, &raw const wanted, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
+        match libc::signalfd(-1, &raw const expected, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
             -1 => Err(io::Error::last_os_error()),
             fd => Ok(OwnedFd::from_raw_fd(fd)),
         }

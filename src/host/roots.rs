@@ -20,7 +20,7 @@ pub enum ReadError {
     Absent { path: PathBuf },
     /// ENODEV, ESRCH: the object of the file has gone.
     #[error("{} has vanished", path.display())]
-    Gone { path: PathBuf },
+    Vanished { path: PathBuf },
     #[error("cannot read {}", path.display())]
     Io { path: PathBuf, source: io::Error },
 }
@@ -32,7 +32,7 @@ impl ReadError {
             Some(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR | rustix::io::Errno::OPNOTSUPP) => {
                 ReadError::Absent { path }
             }
-            Some(rustix::io::Errno::NODEV | rustix::io::Errno::SRCH) => ReadError::Gone { path },
+            Some(rustix::io::Errno::NODEV | rustix::io::Errno::SRCH) => ReadError::Vanished { path },
             _ => ReadError::Io { path, source },
         }
     }
@@ -126,7 +126,7 @@ mod tests {
     fn a_missing_file_is_absent_and_a_vanished_process_is_gone() {
         let absent = Roots::default().read_proc("no-such-file").unwrap_err();
         assert!(matches!(absent, ReadError::Absent { .. }));
-        let gone = ReadError::new("/x", io::Error::from(rustix::io::Errno::NODEV));
-        assert!(matches!(gone, ReadError::Gone { .. }));
+        let removed = ReadError::new("/x", io::Error::from(rustix::io::Errno::NODEV));
+        assert!(matches!(removed, ReadError::Vanished { .. }));
     }
 }

@@ -75,8 +75,8 @@ const NEW_NAMESPACES: [i32; 7] = [
 
 /// The filters for a task with these capabilities, to be installed one by one. Errors: this architecture is not
 /// supported.
-pub fn filters(kept: Capabilities) -> Result<Vec<FilterProgram>, String> {
-    let has = |name: &&str| Capabilities::named(name).is_some_and(|one| !kept.common(one).is_empty());
+pub fn filters(capabilities: Capabilities) -> Result<Vec<FilterProgram>, String> {
+    let has = |name: &&str| Capabilities::named(name).is_some_and(|one| !capabilities.common(one).is_empty());
     let mut denied: BTreeMap<i64, Vec<SeccompRule>> = DENIED
         .iter()
         .filter(|(_, open)| !open.iter().any(has))
@@ -170,8 +170,8 @@ mod tests {
             }
         }
     }
-    fn allowed(kept: Capabilities, number: c_long, first: u64) -> bool {
-        filters(kept).unwrap().iter().all(|program| answer(program, number, first) == libc::SECCOMP_RET_ALLOW)
+    fn allowed(capabilities: Capabilities, number: c_long, first: u64) -> bool {
+        filters(capabilities).unwrap().iter().all(|program| answer(program, number, first) == libc::SECCOMP_RET_ALLOW)
     }
 
     #[test]

@@ -150,17 +150,17 @@ mod tests {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
-        let [theirs, ours, link] = ["secrets", "ours", "link"].map(|name| dir.path().join(name));
-        std::fs::create_dir(&theirs).unwrap();
-        std::fs::create_dir(&ours).unwrap();
-        let mounted = std::process::Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&theirs).status().unwrap();
+        let [peer, own, link] = ["secrets", "ours", "link"].map(|name| dir.path().join(name));
+        std::fs::create_dir(&peer).unwrap();
+        std::fs::create_dir(&own).unwrap();
+        let mounted = std::process::Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&peer).status().unwrap();
         assert!(mounted.success());
-        drop(mount(open(&ours).as_fd(), None).unwrap());
-        std::os::unix::fs::symlink(&ours, &link).unwrap();
+        drop(mount(open(&own).as_fd(), None).unwrap());
+        std::os::unix::fs::symlink(&own, &link).unwrap();
         let parent = open(dir.path());
         let [left, through_link] = ["secrets", "link"].map(|name| unmount(parent.as_fd(), name));
-        let is_there = is_mounted(open(&ours).as_fd());
-        let unmounted = std::process::Command::new("umount").arg(&theirs).status().unwrap();
+        let is_there = is_mounted(open(&own).as_fd());
+        let unmounted = std::process::Command::new("umount").arg(&peer).status().unwrap();
         assert!(unmount(parent.as_fd(), "ours").unwrap());
         assert!(unmounted.success() && is_there);
         assert!(!left.unwrap() && !through_link.unwrap());

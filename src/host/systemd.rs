@@ -61,26 +61,26 @@ pub struct ServiceReport {
 impl ServiceReport {
     /// Of what `systemctl show` prints.
     /// `wall`: converts microseconds of `CLOCK_MONOTONIC`.
-    pub fn parse(said: &str, wall: impl Fn(u64) -> Timestamp) -> Option<ServiceReport> {
-        let time = |name: &str| value(said, name)?.parse().ok().filter(|us| *us > 0).map(&wall);
-        let phase = match (value(said, "ActiveState")?, value(said, "SubState")?) {
+    pub fn parse(output: &str, wall: impl Fn(u64) -> Timestamp) -> Option<ServiceReport> {
+        let time = |name: &str| value(output, name)?.parse().ok().filter(|us| *us > 0).map(&wall);
+        let phase = match (value(output, "ActiveState")?, value(output, "SubState")?) {
             // Of one with `RemainAfterExit=` nothing runs any more.
             ("inactive" | "failed", _) | (_, "exited") => ServicePhase::Over,
             (_, "auto-restart" | "auto-restart-queued") => ServicePhase::Restarting,
             ("deactivating", _) => ServicePhase::Ending,
             _ => ServicePhase::Running,
         };
-        let number = || value(said, "ExecMainStatus")?.parse::<u8>().ok();
+        let number = || value(output, "ExecMainStatus")?.parse::<u8>().ok();
         // `CLD_EXITED`, `CLD_KILLED`, `CLD_DUMPED`. Source: sigaction(2).
-        let main = match value(said, "ExecMainCode")? {
+        let main = match value(output, "ExecMainCode")? {
             "1" => Some(ExitStatus::Code(number()?)),
             "2" | "3" => Some(ExitStatus::Signal(number()?)),
             _ => None,
         };
         Some(ServiceReport {
             phase,
-            slice: value(said, "Slice")?.to_owned(),
-            result: ServiceResult::parse(value(said, "Result")?)?,
+            slice: value(output, "Slice")?.to_owned(),
+            result: ServiceResult::parse(value(output, "Result")?)?,
             main,
             main_started_at: time("ExecMainStartTimestampMonotonic"),
             main_ended_at: time("ExecMainExitTimestampMonotonic"),
@@ -172,11 +172,11 @@ impl Manager {
     pub fn unit(self, name: &str) -> Result<SystemdUnit, String> {
         let mut command = self.program("systemctl");
         command.args(["show", "--property=ActiveState", "--property=ControlGroup", "--", name]);
-        let (mut child, said) = listen(&mut command, |_| false).map_err(|e| format!("systemctl: {e}"))?;
+        let (mut child, output) = listen(&mut command, |_| false).map_err(|e| format!("systemctl: {e}"))?;
         if !ended_well(&mut child).map_err(|e| format!("systemctl: {e}"))? {
-            return Err(format!("systemctl: {}", said.trim()));
+            return Err(format!("systemctl: {}", output.trim()));
         }
-        Ok(parse_unit(&said))
+        Ok(parse_unit(&output))
     }
 
     /// What systemd reports of a service. `None`: no such report. Errors: a sentence; systemd did not answer.
@@ -186,9 +186,10 @@ impl Manager {
         }
         let mut command = self.program("systemctl");
         command.args(["show", OF_SERVICE, "--", name]).stdin(Stdio::null());
-        let (mut child, said) = listen_for(&mut command, patience, |_| false).map_err(|e| format!("systemctl: {e}"))?;
+        let (mut child, output) =
+            listen_for(&mut command, patience, |_| false).map_err(|e| format!("systemctl: {e}"))?;
         if !ended_well(&mut child).map_err(|e| format!("systemctl: {e}"))? {
-            return Err(format!("systemctl: {}", said.trim()));
+            return Err(format!("systemctl: {}", output.trim()));
         }
         // In this order: a time between the two is not in the future.
         let passed = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
@@ -196,30 +197,30 @@ impl Manager {
         let part = |n: i64| u64::try_from(n).unwrap_or(0);
         let passed = part(passed.tv_sec).saturating_mul(1_000_000_000).saturating_add(part(passed.tv_nsec));
         let wall = |us: u64| Timestamp(now.0.saturating_sub(passed.saturating_sub(us.saturating_mul(1_000))));
-        Ok(ServiceReport::parse(&said, wall))
+        Ok(ServiceReport::parse(&output, wall))
     }
 
     /// Names of the units in the state `failed`.
     pub fn failed_units(self) -> io::Result<Vec<String>> {
         let mut command = self.program("systemctl");
         command.args(["list-units", "--state=failed", "--plain", "--full", "--no-legend", "--no-pager"]);
-        let (mut child, said) = listen(command.stdin(Stdio::null()), |_| false)?;
+        let (mut child, output) = listen(command.stdin(Stdio::null()), |_| false)?;
         if !ended_well(&mut child)? {
-            return Err(io::Error::other(said.trim().to_owned()));
+            return Err(io::Error::other(output.trim().to_owned()));
         }
-        Ok(unit_names(&said))
+        Ok(unit_names(&output))
     }
 
     /// Kills all processes of a unit. A unit that has ended meanwhile is no error. Errors: a sentence.
     pub fn stop(self, name: &str) -> Result<(), String> {
         let mut command = self.program("systemctl");
         command.args(["stop", "--", name]);
-        let (mut child, said) = listen(&mut command, |_| false).map_err(|e| format!("systemctl: {e}"))?;
+        let (mut child, output) = listen(&mut command, |_| false).map_err(|e| format!("systemctl: {e}"))?;
         let stopped = ended_well(&mut child).map_err(|e| format!("systemctl: {e}"))?;
         if stopped || self.unit(name).is_ok_and(|unit| !unit.active) {
             return Ok(());
         }
-        Err(format!("systemctl: {}", said.trim()))
+        Err(format!("systemctl: {}", output.trim()))
     }
 }
 
@@ -235,19 +236,19 @@ pub fn is_unit_name(name: &str) -> bool {
 }
 
 /// The first word of each line that can be a unit's name.
-fn unit_names(said: &str) -> Vec<String> {
+fn unit_names(output: &str) -> Vec<String> {
     let name = |line: &str| line.split_whitespace().find(|word| is_unit_name(word)).map(str::to_owned);
-    said.lines().filter_map(name).collect()
+    output.lines().filter_map(name).collect()
 }
 
-fn value<'a>(said: &'a str, name: &str) -> Option<&'a str> {
-    said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
+fn value<'a>(output: &'a str, name: &str) -> Option<&'a str> {
+    output.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
 }
 
-fn parse_unit(said: &str) -> SystemdUnit {
+fn parse_unit(output: &str) -> SystemdUnit {
     SystemdUnit {
-        active: value(said, "ActiveState") == Some("active"),
-        cgroup: value(said, "ControlGroup").filter(|path| path.starts_with('/')).map(CgroupPath::from),
+        active: value(output, "ActiveState") == Some("active"),
+        cgroup: value(output, "ControlGroup").filter(|path| path.starts_with('/')).map(CgroupPath::from),
     }
 }
 
@@ -259,14 +260,14 @@ pub fn listen(command: &mut Command, enough: impl Fn(&str) -> bool) -> io::Resul
 }
 
 fn listen_for(command: &mut Command, patience: Duration, enough: impl Fn(&str) -> bool) -> io::Result<(Child, String)> {
-    let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
-    let copy = theirs.try_clone()?;
-    let spawned = command.stdout(theirs).stderr(copy).spawn();
+    let (own, peer) = pipe_with(PipeFlags::CLOEXEC)?;
+    let copy = peer.try_clone()?;
+    let spawned = command.stdout(peer).stderr(copy).spawn();
     // Otherwise the command would keep the pipe's write end open.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = spawned?;
-    match read_until(&ours, patience, enough) {
-        Ok(said) => Ok((child, said)),
+    match read_until(&own, patience, enough) {
+        Ok(output) => Ok((child, output)),
         Err(error) => {
             child.kill()?;
             child.wait()?;
@@ -277,7 +278,7 @@ fn listen_for(command: &mut Command, patience: Duration, enough: impl Fn(&str) -
 
 fn read_until(pipe: &OwnedFd, patience: Duration, enough: impl Fn(&str) -> bool) -> io::Result<String> {
     let until = Instant::now() + patience;
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     loop {
         let left = until.saturating_duration_since(Instant::now());
         let left = Timespec { tv_sec: left.as_secs().try_into().unwrap_or(0), tv_nsec: left.subsec_nanos().into() };
@@ -290,11 +291,11 @@ fn read_until(pipe: &OwnedFd, patience: Duration, enough: impl Fn(&str) -> bool)
         }
         let mut buffer = [0; 1024];
         let length = rustix::io::retry_on_intr(|| rustix::io::read(pipe, &mut buffer))?;
-        said.extend_from_slice(&buffer[..length]);
-        if said.len() > MOST_BYTES {
+        output.extend_from_slice(&buffer[..length]);
+        if output.len() > MOST_BYTES {
             return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it printed more than {MOST_BYTES} bytes")));
         }
-        let text = String::from_utf8_lossy(&said);
+        let text = String::from_utf8_lossy(&output);
         if length == 0 || enough(&text) {
             return Ok(text.into_owned());
         }
@@ -338,9 +339,9 @@ mod tests {
 
     #[test]
     fn names_of_failed_units_are_read_with_and_without_marks() {
-        let said =
+        let output =
             "a.service loaded failed failed A service\n\u{25cf} dev-x\\x2dy.mount loaded failed failed A mount\n\n";
-        assert_eq!(unit_names(said), ["a.service", "dev-x\\x2dy.mount"]);
+        assert_eq!(unit_names(output), ["a.service", "dev-x\\x2dy.mount"]);
         assert_eq!(unit_names("0 loaded units listed\n"), [""; 0]);
     }
 
@@ -356,12 +357,12 @@ mod tests {
     fn command_output_is_awaited_only_until_it_suffices() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo one >&2; echo two; exec sleep 60"]);
-        let (mut child, said) = listen(&mut command, |said| said.ends_with("two\n")).unwrap();
-        assert_eq!(said, "one\ntwo\n");
+        let (mut child, output) = listen(&mut command, |output| output.ends_with("two\n")).unwrap();
+        assert_eq!(output, "one\ntwo\n");
         child.kill().unwrap();
         child.wait().unwrap();
-        let (mut child, said) = listen(Command::new("sh").args(["-c", "echo no; exit 3"]), |_| false).unwrap();
-        assert_eq!((said.as_str(), ended_well(&mut child).unwrap()), ("no\n", false));
+        let (mut child, output) = listen(Command::new("sh").args(["-c", "echo no; exit 3"]), |_| false).unwrap();
+        assert_eq!((output.as_str(), ended_well(&mut child).unwrap()), ("no\n", false));
     }
 
     #[test]
@@ -408,7 +409,7 @@ mod tests {
             ExecMainExitTimestampMonotonic=7000\nExecMainCode=1\nExecMainStatus=3\nSlice=system.slice\n\
             ActiveState=failed\nSubState=failed\nInactiveExitTimestampMonotonic=5001\n\
             ActiveExitTimestampMonotonic=7001\nInactiveEnterTimestampMonotonic=7001\n";
-        let parse = |said: &str| ServiceReport::parse(said, Timestamp);
+        let parse = |output: &str| ServiceReport::parse(output, Timestamp);
         let time = |us: u64| Some(Timestamp(us));
         let failed = ServiceReport {
             phase: ServicePhase::Over,
@@ -424,9 +425,9 @@ mod tests {
         assert_eq!(parse(OF_252), Some(failed.clone()));
         let with = |old: &str, new: &str| parse(&OF_252.replace(old, new));
         let phase = |active: &str, sub: &str| {
-            let said =
+            let output =
                 OF_252.replace("ActiveState=failed\nSubState=failed", &format!("ActiveState={active}\nSubState={sub}"));
-            parse(&said).map(|report| report.phase)
+            parse(&output).map(|report| report.phase)
         };
         for (active, sub, expected) in [
             ("inactive", "dead", ServicePhase::Over),
@@ -458,8 +459,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_report_panics(said in "((Result|ExecMainCode|ExecMainStatus|Slice|ActiveState|SubState|[a-z]{0,3})=?[a-z0-9-]{0,22}\n?){0,12}") {
-            let _ = (ServiceReport::parse(&said, Timestamp), is_unit_name(&said));
+        fn no_report_panics(output in "((Result|ExecMainCode|ExecMainStatus|Slice|ActiveState|SubState|[a-z]{0,3})=?[a-z0-9-]{0,22}\n?){0,12}") {
+            let _ = (ServiceReport::parse(&output, Timestamp), is_unit_name(&output));
         }
 
         #[test]

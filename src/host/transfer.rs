@@ -477,8 +477,8 @@ mod tests {
         places.copy(&AtomicBool::new(false)).unwrap();
         check(&places.new_one());
         check(&places.old());
-        let beside: Vec<_> = fs::read_dir(places.new_one().parent().unwrap()).unwrap().collect();
-        assert_eq!(beside.len(), 1, "no draft stays: {beside:?}");
+        let sibling: Vec<_> = fs::read_dir(places.new_one().parent().unwrap()).unwrap().collect();
+        assert_eq!(sibling.len(), 1, "no draft stays: {sibling:?}");
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! ```
 //! Source: openat2(2), proc_pid_environ(5).
 
-mod late;
+mod timed_read;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -133,7 +133,7 @@ impl RuntimeDirectory {
         }
         let directory = RuntimeDirectory { path: self.path.clone(), descriptor: self.descriptor.try_clone()? };
         let components: Vec<String> = components.iter().map(|name| (*name).to_owned()).collect();
-        late::in_directory(&self.path, move || {
+        timed_read::in_directory(&self.path, move || {
             let components: Vec<&str> = components.iter().map(String::as_str).collect();
             directory.read_owned(&components, limit)
         })
@@ -144,7 +144,7 @@ impl RuntimeDirectory {
     /// Errors: those of open(2); `TimedOut`: as for [`RuntimeDirectory::read`].
     pub fn names(&self) -> io::Result<Vec<String>> {
         let path = self.path.clone();
-        late::in_directory(&self.path, move || {
+        timed_read::in_directory(&self.path, move || {
             let names = std::fs::read_dir(path)?.take(MOST_NAMES).flatten().map(|entry| entry.file_name());
             Ok(names.filter_map(|name| component(name.to_str()?).map(str::to_owned)).collect())
         })
@@ -182,13 +182,13 @@ impl RuntimeDirectory {
     }
 }
 
-/// Reads the variables in `wanted` from a process's environment: see [`variables`]. `process`: its directory below
+/// Reads the variables in `names` from a process's environment: see [`variables`]. `process`: its directory below
 /// `proc`.
 ///
 /// Errors: those of open(2) and read(2); `TimedOut`: as for [`memory`].
-pub fn environment(process: &Path, wanted: &'static [&'static str]) -> io::Result<BTreeMap<String, String>> {
+pub fn environment(process: &Path, names: &'static [&'static str]) -> io::Result<BTreeMap<String, String>> {
     let file = process.join("environ");
-    late::of_process(process, move || variables(File::open(file)?, wanted))
+    timed_read::of_process(process, move || variables(File::open(file)?, names))
 }
 
 /// Reads the first `limit` bytes of `cmdline` or `environ`. The process controls the address, length and backing of
@@ -198,7 +198,7 @@ pub fn environment(process: &Path, wanted: &'static [&'static str]) -> io::Resul
 /// user timed out within the last minute.
 pub fn memory(process: &Path, file: &str, limit: usize) -> io::Result<Vec<u8>> {
     let file = process.join(file);
-    late::of_process(process, move || read_start(&file, limit))
+    timed_read::of_process(process, move || read_start(&file, limit))
 }
 
 /// The uid whose rights the agent has.
@@ -221,18 +221,18 @@ pub fn chooser(directory: &Metadata, owner: u32) -> Option<u32> {
     Some(uid).filter(|uid| !known.contains(uid))
 }
 
-/// The non-empty variables in `wanted`, from the first [`LARGEST_ENVIRONMENT`] bytes of an environment (`NAME=value`,
+/// The non-empty variables in `names`, from the first [`LARGEST_ENVIRONMENT`] bytes of an environment (`NAME=value`,
 /// each with a final 0). Stops reading as soon as all are found. Longer variables are cut to 4 KiB.
 ///
 /// Errors: those of read(2).
-pub fn variables(mut file: impl Read, wanted: &[&str]) -> io::Result<BTreeMap<String, String>> {
+pub fn variables(mut file: impl Read, names: &[&str]) -> io::Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     let (mut piece, mut line, mut read) = ([0; 16 << 10], Vec::new(), 0);
-    while read < LARGEST_ENVIRONMENT && found.len() < wanted.len() {
+    while read < LARGEST_ENVIRONMENT && found.len() < names.len() {
         let length = match file.read(&mut piece) {
             Ok(0) => {
                 // The last variable may lack its final 0.
-                take(&line, wanted, &mut found);
+                take(&line, names, &mut found);
                 break;
             }
             Ok(length) => length,
@@ -243,7 +243,7 @@ pub fn variables(mut file: impl Read, wanted: &[&str]) -> io::Result<BTreeMap<St
         for byte in &piece[..length] {
             match byte {
                 0 => {
-                    take(&line, wanted, &mut found);
+                    take(&line, names, &mut found);
                     line.clear();
                 }
                 _ if line.len() < LONGEST_VARIABLE => line.push(*byte),
@@ -254,7 +254,7 @@ pub fn variables(mut file: impl Read, wanted: &[&str]) -> io::Result<BTreeMap<St
     Ok(found)
 }
 
-fn take(line: &[u8], wanted: &[&str], found: &mut BTreeMap<String, String>) {
+fn take(line: &[u8], names: &[&str], found: &mut BTreeMap<String, String>) {
     let text = match std::str::from_utf8(line) {
         Ok(text) => Some(text),
         // The cut fell within a character.
@@ -262,7 +262,7 @@ fn take(line: &[u8], wanted: &[&str], found: &mut BTreeMap<String, String>) {
         Err(_) => None,
     };
     let pair = text.and_then(|line| line.split_once('='));
-    if let Some((name, value)) = pair.filter(|(name, value)| wanted.contains(name) && !value.is_empty()) {
+    if let Some((name, value)) = pair.filter(|(name, value)| names.contains(name) && !value.is_empty()) {
         found.entry(name.to_owned()).or_insert_with(|| value.to_owned());
     }
 }

@@ -11,12 +11,12 @@ use crate::model::nearest::nearest;
 
 impl Builder<'_> {
     pub(super) fn devices(&self, resources: &Fields<'_>) -> Vec<DeviceRequest> {
-        let asked: Vec<NamedBody<'_>> = resources.named("device");
-        if let Some(one_more) = asked.get(limits::DEVICES) {
+        let requests: Vec<NamedBody<'_>> = resources.named("device");
+        if let Some(one_more) = requests.get(limits::DEVICES) {
             let message = format!("a task asks for devices in at most {} stanzas", limits::DEVICES);
             resources.error(one_more.name_span, "device", message, None);
         }
-        asked.iter().filter_map(|device| self.device(device, resources)).collect()
+        requests.iter().filter_map(|device| self.device(device, resources)).collect()
     }
 
     fn device(&self, device: &NamedBody<'_>, resources: &Fields<'_>) -> Option<DeviceRequest> {

@@ -12,7 +12,7 @@ use hcl_edit::template::{Element, Interpolation, Strip, Template};
 
 use super::diagnostic::{Problems, Span, quote};
 use super::evaluate::basis::{Budget, EvaluationFault, ExternalInputs};
-use super::evaluate::given::GivenVariables;
+use super::evaluate::inputs::GivenVariables;
 use super::evaluate::scope::{EvaluationScope, path};
 use super::evaluate::value::HclValue;
 use super::evaluate::variables;
@@ -202,7 +202,7 @@ impl HclLowering<'_, '_> {
             self.fault(fault);
             return ValueNode { span, value: Literal::Broken };
         }
-        if self.leaves_its_line(expression, &span) {
+        if self.spans_lines(expression, &span) {
             let advice = Some("for a text of several lines use a heredoc: <<EOF".to_owned());
             self.problems.error(&span, "", "a text in quotes ends on its line", advice);
             return ValueNode { span, value: Literal::Broken };
@@ -290,7 +290,7 @@ impl HclLowering<'_, '_> {
     }
 
     /// HCL takes a line end in quotes only inside of `${...}`.
-    fn leaves_its_line(&self, expression: &Expression, span: &Span) -> bool {
+    fn spans_lines(&self, expression: &Expression, span: &Span) -> bool {
         match expression {
             Expression::String(_) => self.problems.source().slice(span).contains('\n'),
             Expression::StringTemplate(template) => template.iter().any(|element| match element {

@@ -359,11 +359,11 @@ impl InterpolationScope<'_> {
                 }
                 InterpolationPart::Reference(reference, target) => (reference, target),
             };
-            let beside = match (&target, own) {
-                (Ok(Target::Variable(name)), Some((itself, others))) if name != itself => others.get(name),
+            let sibling = match (&target, own) {
+                (Ok(Target::Variable(name)), Some((itself, rest))) if name != itself => rest.get(name),
                 _ => None,
             };
-            let value = beside.map(String::as_str).or_else(|| self.value(target.as_ref().ok()?));
+            let value = sibling.map(String::as_str).or_else(|| self.value(target.as_ref().ok()?));
             match value.filter(|value| value.len() <= *room && text.len() + value.len() < size::TEXT) {
                 Some(value) => {
                     *room -= value.len();

@@ -64,7 +64,7 @@ use crate::model::sensitive::SensitiveValues;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 use diagnostic::{MAX_PROBLEMS, Problems, SourceText, Span};
-pub use evaluate::given::{GivenValue, GivenVariables};
+pub use evaluate::inputs::{GivenValue, GivenVariables};
 pub use hcl::Inputs;
 use tree::{Form, Literal, StanzaBody, ValueNode, join};
 

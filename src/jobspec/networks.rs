@@ -247,7 +247,7 @@ fn hostname(fields: &Fields<'_>) -> Option<String> {
 
 fn dns(fields: &Fields<'_>) -> DnsConfig {
     let is_word = |text: &str| text.chars().all(|c| !c.is_control() && !c.is_whitespace());
-    let words = |key: &str, wanted: &str, holds: &dyn Fn(&str) -> bool| -> Vec<String> {
+    let words = |key: &str, expected: &str, holds: &dyn Fn(&str) -> bool| -> Vec<String> {
         let mut good = Vec::new();
         for (i, at) in fields.templates(key).map(|at| at.value).unwrap_or_default().into_iter().enumerate() {
             // Nomad takes any text.
@@ -256,7 +256,7 @@ fn dns(fields: &Fields<'_>) -> DnsConfig {
             } else if holds(&at.value) {
                 good.push(at.value);
             } else {
-                let message = format!("{} is not {wanted}: it is left out", quote(&at.value));
+                let message = format!("{} is not {expected}: it is left out", quote(&at.value));
                 fields.problems().warn(&at.span, &fields.path_of(&format!("{key}[{i}]")), message, None);
             }
         }

@@ -64,13 +64,13 @@ pub fn measure(task: &Task, env: &Env, length: impl Fn(&Target) -> usize) -> Res
         task.env.iter().map(|(name, template)| (name.as_str(), expanded(template, &length))).collect();
     let mut own = BTreeMap::new();
     for (name, template) in &task.env {
-        let beside = |target: &Target| match target {
+        let sibling = |target: &Target| match target {
             Target::Variable(other) if other != name => {
                 first.get(other.as_str()).copied().unwrap_or_else(|| length(target))
             }
             Target::Variable(_) | Target::Meta(_) | Target::Attribute(_) => length(target),
         };
-        let (field, long) = (format!("env.{name}"), expanded(template, beside));
+        let (field, long) = (format!("env.{name}"), expanded(template, sibling));
         text(&field, name.len() + 1 + long)?;
         room.take(&field, name.len() + long)?;
         own.insert(env::variable_name(name), long);
@@ -118,8 +118,8 @@ struct SizeBudget(usize);
 impl SizeBudget {
     fn take(&mut self, field: &str, length: usize) -> Result<(), TooLong> {
         // Each has a zero behind it and a pointer to it.
-        const BESIDE: usize = 1 + size_of::<usize>();
-        let left = self.0.checked_sub(length.saturating_add(BESIDE));
+        const OVERHEAD: usize = 1 + size_of::<usize>();
+        let left = self.0.checked_sub(length.saturating_add(OVERHEAD));
         self.0 = left.ok_or_else(|| TooLong::Together { field: field.to_owned() })?;
         Ok(())
     }

@@ -323,14 +323,14 @@ fn options_of_a_device_are_read_in_their_order() {
         constraint("B")
     );
     let job = parse("x.hcl", &in_device("gpu", &lines)).unwrap_or_else(|e| panic!("{e}")).job;
-    let [asked] = job.groups[0].tasks[0].resources.devices.as_slice() else { panic!("one") };
-    let options = asked.options().into_iter().map(|option| {
+    let [request] = job.groups[0].tasks[0].resources.devices.as_slice() else { panic!("one") };
+    let options = request.options().into_iter().map(|option| {
         let constraints: Vec<String> = option.constraints.iter().map(|of| of.value.clone()).collect();
         (option.count, constraints.join(" "))
     });
     assert_eq!(options.collect::<Vec<_>>(), [(1, "A B".to_owned()), (3, "A".to_owned())]);
-    let stored = serde_json::to_string(asked).unwrap();
-    assert_eq!(&serde_json::from_str::<crate::model::demand::DeviceRequest>(&stored).unwrap(), asked);
+    let stored = serde_json::to_string(request).unwrap();
+    assert_eq!(&serde_json::from_str::<crate::model::demand::DeviceRequest>(&stored).unwrap(), request);
 }
 
 #[test]
@@ -339,11 +339,11 @@ fn a_device_is_read_as_it_is_meant() {
                  constraint {\nattribute = \"${ device.attr.ecc }\"\noperator = \"is\"\nvalue = true\n}\n\
                  affinity {\nattribute = \"${device.model}\"\noperator = \"regexp\"\nvalue = \"^A100\"\nweight = -7\n}";
     let job = parse("x.hcl", &in_device("nvidia/gpu", lines)).unwrap_or_else(|e| panic!("{e}")).job;
-    let [asked] = job.groups[0].tasks[0].resources.devices.as_slice() else { panic!("one") };
-    let constraints: Vec<String> = asked.constraints.iter().map(ToString::to_string).collect();
-    assert_eq!((asked.name.to_string().as_str(), asked.count), ("nvidia/gpu", 1));
+    let [request] = job.groups[0].tasks[0].resources.devices.as_slice() else { panic!("one") };
+    let constraints: Vec<String> = request.constraints.iter().map(ToString::to_string).collect();
+    assert_eq!((request.name.to_string().as_str(), request.count), ("nvidia/gpu", 1));
     assert_eq!(constraints, ["device.attr.memory >= 20 GiB", "device.attr.ecc = true"]);
-    let [liked] = asked.affinities.as_slice() else { panic!("one") };
+    let [liked] = request.affinities.as_slice() else { panic!("one") };
     assert_eq!((liked.constraint.to_string().as_str(), liked.weight), ("device.model regexp ^A100", -7));
     let twice = in_task("resources {\ndevice \"gpu\" {\n}\ndevice \"gpu\" {\n}\n}");
     assert_eq!(parse("x.hcl", &twice).unwrap().job.groups[0].tasks[0].resources.devices.len(), 2);

@@ -96,7 +96,8 @@ fn address(message: &[u8]) -> Option<LinkAddress> {
     const LOCAL: u16 = 2;
     let (family, prefix) = (*message.get(HEADER)?, *message.get(HEADER + 1)?);
     let index = u32_at(message, HEADER + 4)?;
-    let of = |wanted: u16| attributes(message, HEADER + 8).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
+    let of =
+        |expected: u16| attributes(message, HEADER + 8).find(|(kind, _)| *kind == expected).map(|(_, value)| value);
     // Of a point-to-point link, `ADDRESS` is that of the other end.
     let value = of(LOCAL).or_else(|| of(ADDRESS))?;
     let ip: IpAddr = match family {

@@ -53,7 +53,7 @@ pub fn single(file: &'static str, bytes: &[u8]) -> Result<u64, ParseError> {
 
 /// Fills the values of `key number` lines. Returns the first wanted key without a number, or the first line if the file
 /// has no `key number` line at all. Other keys are ignored.
-pub fn pairs(file: &'static str, bytes: &[u8], wanted: &mut [(&str, &mut Option<u64>)]) -> Option<ParseError> {
+pub fn pairs(file: &'static str, bytes: &[u8], fields: &mut [(&str, &mut Option<u64>)]) -> Option<ParseError> {
     const EXPECTED: &str = "a key and a number";
     let (mut error, mut any) = (None, false);
     for (number, line) in lines(bytes) {
@@ -61,7 +61,7 @@ pub fn pairs(file: &'static str, bytes: &[u8], wanted: &mut [(&str, &mut Option<
         let key = parts.next();
         let value = parts.next().and_then(digits).filter(|_| parts.next().is_none());
         any |= value.is_some();
-        let Some((_, slot)) = wanted.iter_mut().find(|(name, _)| Some(name.as_bytes()) == key) else { continue };
+        let Some((_, slot)) = fields.iter_mut().find(|(name, _)| Some(name.as_bytes()) == key) else { continue };
         **slot = value;
         if value.is_none() {
             error.get_or_insert_with(|| ParseError::new(file, number, EXPECTED, trim(line)));
@@ -103,8 +103,8 @@ mod tests {
     #[test]
     fn a_bad_line_is_named_and_costs_no_other_line() {
         let (mut anon, mut file, mut shmem) = (None, None, None);
-        let wanted = &mut [("anon", &mut anon), ("file", &mut file), ("shmem", &mut shmem)];
-        let error = pairs("memory.stat", b"anon 1\nfile x\nshmem 3\n", wanted).unwrap();
+        let fields = &mut [("anon", &mut anon), ("file", &mut file), ("shmem", &mut shmem)];
+        let error = pairs("memory.stat", b"anon 1\nfile x\nshmem 3\n", fields).unwrap();
         assert_eq!((anon, file, shmem), (Some(1), None, Some(3)));
         assert_eq!(error.to_string(), r#"memory.stat, line 2: expected a key and a number, found "file x""#);
     }

@@ -2,7 +2,7 @@
 
 use super::attribute::Attribute;
 use super::event::{Event, EventKind};
-use super::few::SmallMap;
+use super::small_map::SmallMap;
 use super::stat::{StatObject, StatReading, StatValue};
 use super::task::ExitStatus;
 use super::words;

@@ -65,11 +65,11 @@ impl AttributeDiff {
 
     /// Makes `after` of `before`.
     pub fn between(before: &Attributes, after: &Attributes) -> AttributeDiff {
-        let gone = before.keys().filter(|name| !after.contains_key(*name));
-        let gone = gone.map(|name| (name.clone(), AttributeChange::Remove));
+        let removed = before.keys().filter(|name| !after.contains_key(*name));
+        let removed = removed.map(|name| (name.clone(), AttributeChange::Remove));
         let set = after.iter().filter(|(name, value)| before.get(*name) != Some(value));
         let set = set.map(|(name, value)| (name.clone(), AttributeChange::Set(value.clone())));
-        AttributeDiff(gone.chain(set).collect())
+        AttributeDiff(removed.chain(set).collect())
     }
 
     /// Whether it would change anything there.

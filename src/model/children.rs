@@ -33,11 +33,11 @@ impl Job {
     ///
     /// Errors: the parameters are not those that the job asks for.
     pub fn dispatched_child(&self, given: DispatchParameters, at: u64, unique: &str) -> Result<Job, DispatchRefusal> {
-        let Some(asks) = &self.launching.parameterized else { return Err(DispatchRefusal::NotParameterized) };
-        asks.check(&given)?;
+        let Some(parameters) = &self.launching.parameterized else { return Err(DispatchRefusal::NotParameterized) };
+        parameters.check(&given)?;
         let launching = JobLaunching { parameterized: None, ..self.launching.clone() };
         let mut child = self.child(format!("{}/dispatch-{at}-{unique}", self.id), launching);
-        for key in &asks.meta_optional {
+        for key in &parameters.meta_optional {
             child.meta.entry(key.clone()).or_default();
         }
         child.meta.extend(given.meta);
@@ -89,10 +89,10 @@ mod tests {
             sensitive: Default::default(),
         }
     }
-    fn asks(payload: PayloadRule) -> JobLaunching {
+    fn launching(payload: PayloadRule) -> JobLaunching {
         let list = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect();
-        let asks = Parameterized { payload, meta_required: list(&["to"]), meta_optional: list(&["from", "why"]) };
-        JobLaunching { parameterized: Some(Box::new(asks)), ..JobLaunching::default() }
+        let parameters = Parameterized { payload, meta_required: list(&["to"]), meta_optional: list(&["from", "why"]) };
+        JobLaunching { parameterized: Some(Box::new(parameters)), ..JobLaunching::default() }
     }
     fn given(bytes: Option<usize>, meta: &[(&str, &str)]) -> DispatchParameters {
         DispatchParameters {
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_dispatched_child_has_the_merged_metadata_and_counts_as_its_parent() {
-        let parent = job(asks(PayloadRule::Optional));
+        let parent = job(launching(PayloadRule::Optional));
         let child = parent.dispatched_child(given(Some(1), &[("to", "you")]), 7, "ab").unwrap();
         assert_eq!((child.id.as_str(), child.name.as_str()), ("mail/dispatch-7-ab", "mail/dispatch-7-ab"));
         assert_eq!((child.workload().as_str(), child.parent().unwrap().as_str()), ("mail", "mail"));
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn a_dispatch_is_refused_for_what_it_lacks_and_for_what_is_not_permitted() {
         let refused = |rule, bytes, meta: &[(&str, &str)]| {
-            job(asks(rule)).dispatched_child(given(bytes, meta), 7, "ab").unwrap_err()
+            job(launching(rule)).dispatched_child(given(bytes, meta), 7, "ab").unwrap_err()
         };
         let to = [("to", "you")];
         assert_eq!(refused(PayloadRule::Required, None, &to), DispatchRefusal::PayloadMissing);
@@ -139,7 +139,7 @@ mod tests {
             prohibit_overlap: false,
             time_zone: "UTC".to_owned(),
         };
-        let both = JobLaunching { periodic: Some(Box::new(clock)), ..asks(PayloadRule::Optional) };
+        let both = JobLaunching { periodic: Some(Box::new(clock)), ..launching(PayloadRule::Optional) };
         let parent = job(both);
         assert_eq!(parent.clock(), None, "a parameterized job is launched by requests alone");
         let child = parent.dispatched_child(given(Some(1), &[("to", "you")]), 7, "ab").unwrap();

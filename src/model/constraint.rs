@@ -61,12 +61,12 @@ impl Comparison {
     /// texts.
     pub fn holds(&self, node: &NodeValues) -> bool {
         let there = node.resolve(&self.attribute);
-        let Some(asked) = node.resolve(&self.value) else {
+        let Some(requested) = node.resolve(&self.value) else {
             // The value is absent: it differs from what is there, and nothing else can be said of it.
             return self.operator == Operator::NotEqual && there.is_some()
                 || !self.operator.takes_value() && self.operator.holds(there.as_ref(), "", compare);
         };
-        self.operator.holds(there.as_ref(), &asked.bare(), compare)
+        self.operator.holds(there.as_ref(), &requested.bare(), compare)
     }
 
     /// `${attr.cpu.arch} is amd64`, `this node has no ${meta.rack}`: of each side that is a reference.
@@ -81,23 +81,23 @@ impl Comparison {
     }
 }
 
-fn compare(there: &Attribute, asked: &str) -> Option<Ordering> {
+fn compare(there: &Attribute, requested: &str) -> Option<Ordering> {
     // Nomad's drivers say 1, ours true.
     if let Attribute::Bool(value) = there
-        && matches!(asked, "1" | "0")
+        && matches!(requested, "1" | "0")
     {
-        return Some(value.cmp(&(asked == "1")));
+        return Some(value.cmp(&(requested == "1")));
     }
     let there = there.bare();
-    if there == asked {
+    if there == requested {
         return Some(Ordering::Equal);
     }
-    let whole = there.parse::<i64>().ok().zip(asked.parse::<i64>().ok()).map(|(one, two)| one.cmp(&two));
+    let whole = there.parse::<i64>().ok().zip(requested.parse::<i64>().ok()).map(|(one, two)| one.cmp(&two));
     let number =
-        || there.parse::<f64>().ok().zip(asked.parse::<f64>().ok()).and_then(|(one, two)| one.partial_cmp(&two));
-    let order = whole.or_else(number).unwrap_or_else(|| there.as_str().cmp(asked));
+        || there.parse::<f64>().ok().zip(requested.parse::<f64>().ok()).and_then(|(one, two)| one.partial_cmp(&two));
+    let order = whole.or_else(number).unwrap_or_else(|| there.as_str().cmp(requested));
     // `1.0` and `1` are different texts.
-    Some(if order.is_eq() { there.as_str().cmp(asked) } else { order })
+    Some(if order.is_eq() { there.as_str().cmp(requested) } else { order })
 }
 
 impl fmt::Display for Comparison {

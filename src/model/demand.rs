@@ -265,9 +265,9 @@ mod tests {
         let request = DeviceRequest { name, count: 2, constraints: vec![constraint], affinities, first_available };
         let json = serde_json::to_string(&request).unwrap();
         assert_eq!(serde_json::from_str::<DeviceRequest>(&json).unwrap(), request);
-        let asked = r#"{"attribute":"device.attr.memory","operator":">=","value":"20 GiB""#;
+        let requested = r#"{"attribute":"device.attr.memory","operator":">=","value":"20 GiB""#;
         let expected = format!(
-            r#"{{"name":"nvidia/gpu/Tesla T4","count":2,"constraints":[{asked}}}],"affinities":[{asked},"weight":-5}}]}}"#
+            r#"{{"name":"nvidia/gpu/Tesla T4","count":2,"constraints":[{requested}}}],"affinities":[{requested},"weight":-5}}]}}"#
         );
         assert_eq!(json, expected);
     }

@@ -62,9 +62,9 @@ impl DeviceGroup {
     }
 
     fn share_attributes(&mut self) {
-        let Some((first, others)) = self.devices.split_first_mut() else { return };
+        let Some((first, rest)) = self.devices.split_first_mut() else { return };
         let is_shared = |(name, value): &(&String, &Attribute)| {
-            others.iter().all(|other| other.attributes.get(*name) == Some(*value))
+            rest.iter().all(|other| other.attributes.get(*name) == Some(*value))
         };
         let shared = first.attributes.iter().filter(is_shared).map(|(name, value)| (name.clone(), value.clone()));
         self.attributes = shared.collect();

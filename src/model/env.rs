@@ -336,10 +336,10 @@ mod tests {
             ("NOMAD_PORT_db", "20002"),
         ];
         assert_eq!(own, meta(&expected));
-        let others = port_variables(&"side".into(), &ports);
+        let rest = port_variables(&"side".into(), &ports);
         let expected =
             [("NOMAD_ADDR_web_db", "10.0.0.7:20002"), ("NOMAD_IP_web_db", "10.0.0.7"), ("NOMAD_PORT_web_db", "20002")];
-        assert_eq!(others, meta(&expected));
+        assert_eq!(rest, meta(&expected));
     }
 
     #[test]

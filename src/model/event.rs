@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::few::SmallMap;
 use super::id::{AllocId, JobId, TaskName};
+use super::small_map::SmallMap;
 use super::units::Timestamp;
 
 macro_rules! event_kinds {

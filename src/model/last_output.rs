@@ -57,11 +57,11 @@ fn shown_line(line: &str) -> String {
 
 /// Without escape sequences of ECMA-48: `ESC [ ... letter`, `ESC ] ... BEL`, and `ESC` with one character.
 fn without_sequences(line: &str) -> String {
-    let mut kept = String::with_capacity(line.len());
+    let mut retained = String::with_capacity(line.len());
     let mut chars = line.chars().peekable();
     while let Some(c) = chars.next() {
         if c != '\u{1b}' {
-            kept.push(c);
+            retained.push(c);
             continue;
         }
         match chars.next() {
@@ -77,7 +77,7 @@ fn without_sequences(line: &str) -> String {
             Some(_) | None => {}
         }
     }
-    kept
+    retained
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ impl JobLaunching {
     /// The metadata that tasks may refer to: a dispatch brings some of it.
     pub fn known_meta(&self, meta: &BTreeMap<String, String>) -> BTreeMap<String, String> {
         let mut known = meta.clone();
-        for key in self.parameterized.iter().flat_map(|asks| asks.keys()) {
+        for key in self.parameterized.iter().flat_map(|launching| launching.keys()) {
             known.entry(key.clone()).or_default();
         }
         known

@@ -21,7 +21,6 @@ pub mod disk_io;
 pub mod env;
 pub mod event;
 pub mod exponential;
-pub mod few;
 #[cfg(test)]
 pub mod fuzzed;
 pub mod host;
@@ -46,6 +45,7 @@ pub mod sensitive;
 pub mod service;
 pub mod signal;
 pub mod sizing;
+pub mod small_map;
 pub mod stat;
 pub mod task;
 pub mod template;

@@ -12,7 +12,7 @@ use super::word::words;
 
 words! {
     /// How an observed task ended before it began again: the reason of its restart is unknown.
-    pub enum BegunAfter {
+    pub enum RestartCause {
         /// The kernel's OOM killer ended it.
         Oom = "oom",
         /// An error, or a signal that does not request an end.
@@ -23,15 +23,15 @@ words! {
 }
 
 /// Signals that request an end: SIGHUP, SIGINT, SIGPIPE, SIGTERM (a clean exit to systemd, too).
-fn is_asked_with(signal: u8) -> bool {
+fn requests_end(signal: u8) -> bool {
     matches!(signal, 1 | 2 | 13 | 15)
 }
 
 /// Whether it ended by such a signal. Runtimes report a signal as 128 plus its number.
-fn ended_as_asked(status: &ExitStatus) -> bool {
+fn ended_on_request(status: &ExitStatus) -> bool {
     match status {
-        ExitStatus::Code(code) => code.checked_sub(128).is_some_and(is_asked_with),
-        ExitStatus::Signal(signal) => is_asked_with(*signal),
+        ExitStatus::Code(code) => code.checked_sub(128).is_some_and(requests_end),
+        ExitStatus::Signal(signal) => requests_end(*signal),
         ExitStatus::NotStarted(_) | ExitStatus::Unknown(_) => false,
     }
 }
@@ -41,17 +41,17 @@ fn has_failed(exit: &Exit) -> bool {
     match (exit.outcome, exit.result) {
         (Outcome::Oom, _) => true,
         (Outcome::Error | Outcome::Signal, Some(result)) => result.is_failure(),
-        (Outcome::Error | Outcome::Signal, None) => !ended_as_asked(&exit.status),
+        (Outcome::Error | Outcome::Signal, None) => !ended_on_request(&exit.status),
         (Outcome::Success | Outcome::Killed | Outcome::Unknown, _) => false,
     }
 }
 
-impl BegunAfter {
-    pub fn of(exit: &Exit) -> BegunAfter {
+impl RestartCause {
+    pub fn of(exit: &Exit) -> RestartCause {
         match exit.outcome {
-            Outcome::Oom => BegunAfter::Oom,
-            _ if has_failed(exit) => BegunAfter::Failure,
-            _ => BegunAfter::Other,
+            Outcome::Oom => RestartCause::Oom,
+            _ if has_failed(exit) => RestartCause::Failure,
+            _ => RestartCause::Other,
         }
     }
 }
@@ -97,10 +97,10 @@ pub struct ObservedTask {
     pub exits: VecDeque<Arc<Exit>>,
     /// In the order of `Outcome::ALL`: all of them.
     pub exit_counts: [u64; 6],
-    /// How often it began again under its name since the agent looks, in the order of `BegunAfter::ALL`.
+    /// How often it began again under its name since the agent looks, in the order of `RestartCause::ALL`.
     pub restarts: [u64; 3],
     /// How it ended, until it begins again.
-    pub ended: Option<BegunAfter>,
+    pub ended: Option<RestartCause>,
 }
 
 impl ObservedTask {
@@ -121,18 +121,18 @@ impl ObservedTask {
         self.restarts.iter().sum()
     }
     /// It runs from now on. Gives after what it has begun again; `None`: it is its first time, or it has not ended.
-    pub fn begins(&mut self) -> Option<BegunAfter> {
+    pub fn begins(&mut self) -> Option<RestartCause> {
         (self.runs, self.is_paused, self.will_restart) = (true, false, false);
         let after = self.ended.take()?;
         self.restarts[after.index()] += 1;
         Some(after)
     }
     pub fn add_exit(&mut self, exit: Exit) {
-        const KEPT: usize = 10;
+        const MAX_EXITS: usize = 10;
         self.exit_counts[exit.outcome.index()] += 1;
-        self.ended = Some(BegunAfter::of(&exit));
+        self.ended = Some(RestartCause::of(&exit));
         self.exits.push_back(Arc::new(exit));
-        if self.exits.len() > KEPT {
+        if self.exits.len() > MAX_EXITS {
             self.exits.pop_front();
         }
     }
@@ -371,13 +371,13 @@ mod tests {
         };
         assert_eq!(task.begins(), None);
         let ends = [
-            (Outcome::Error, ExitStatus::Code(3), BegunAfter::Failure),
-            (Outcome::Oom, ExitStatus::Signal(9), BegunAfter::Oom),
-            (Outcome::Signal, ExitStatus::Signal(9), BegunAfter::Failure),
-            (Outcome::Signal, ExitStatus::Signal(15), BegunAfter::Other),
-            (Outcome::Error, ExitStatus::Code(143), BegunAfter::Other),
-            (Outcome::Success, ExitStatus::Code(0), BegunAfter::Other),
-            (Outcome::Unknown, ExitStatus::Unknown(String::new()), BegunAfter::Other),
+            (Outcome::Error, ExitStatus::Code(3), RestartCause::Failure),
+            (Outcome::Oom, ExitStatus::Signal(9), RestartCause::Oom),
+            (Outcome::Signal, ExitStatus::Signal(9), RestartCause::Failure),
+            (Outcome::Signal, ExitStatus::Signal(15), RestartCause::Other),
+            (Outcome::Error, ExitStatus::Code(143), RestartCause::Other),
+            (Outcome::Success, ExitStatus::Code(0), RestartCause::Other),
+            (Outcome::Unknown, ExitStatus::Unknown(String::new()), RestartCause::Other),
         ];
         for (n, (outcome, status, after)) in (0..).zip(ends) {
             end(&mut task, outcome, status);
@@ -408,9 +408,9 @@ mod tests {
         for (source, action) in AllocSource::ALL.into_iter().flat_map(|source| actions.map(|action| (source, action))) {
             let has_no_runtime = matches!(source, AllocSource::Managed | AllocSource::Cgroup)
                 || source == AllocSource::Process && matches!(action, RuntimeAction::Restart | RuntimeAction::Logs);
-            let said = command_elsewhere(source, "x", action);
-            assert_eq!(said.is_none(), has_no_runtime, "{source:?} {action:?}");
-            assert!(said.is_none_or(|said| said.contains('x')), "{source:?} {action:?}");
+            let text = command_elsewhere(source, "x", action);
+            assert_eq!(text.is_none(), has_no_runtime, "{source:?} {action:?}");
+            assert!(text.is_none_or(|text| text.contains('x')), "{source:?} {action:?}");
         }
     }
 }

@@ -80,11 +80,11 @@ impl Operator {
     pub fn holds(
         self,
         there: Option<&Attribute>,
-        asked: &str,
+        requested: &str,
         compare: fn(&Attribute, &str) -> Option<Ordering>,
     ) -> bool {
         let Some(there) = there else { return matches!(self, Operator::NotEqual | Operator::IsNotSet) };
-        let compared = |holds: fn(Ordering) -> bool| compare(there, asked).is_some_and(holds);
+        let compared = |holds: fn(Ordering) -> bool| compare(there, requested).is_some_and(holds);
         let text = || there.to_string();
         match self {
             Operator::Equal => compared(Ordering::is_eq),
@@ -93,23 +93,23 @@ impl Operator {
             Operator::LessOrEqual => compared(Ordering::is_le),
             Operator::Greater => compared(Ordering::is_gt),
             Operator::GreaterOrEqual => compared(Ordering::is_ge),
-            Operator::Version => in_range(&text(), asked).unwrap_or(false),
-            Operator::Semver => in_semver_range(&text(), asked).unwrap_or(false),
-            Operator::Regexp => regex::Regex::new(asked).is_ok_and(|regex| regex.is_match(&text())),
-            Operator::SetContains => items(asked).all(|word| items(&text()).any(|there| there == word)),
-            Operator::SetContainsAny => items(asked).any(|word| items(&text()).any(|there| there == word)),
+            Operator::Version => in_range(&text(), requested).unwrap_or(false),
+            Operator::Semver => in_semver_range(&text(), requested).unwrap_or(false),
+            Operator::Regexp => regex::Regex::new(requested).is_ok_and(|regex| regex.is_match(&text())),
+            Operator::SetContains => items(requested).all(|word| items(&text()).any(|there| there == word)),
+            Operator::SetContainsAny => items(requested).any(|word| items(&text()).any(|there| there == word)),
             Operator::IsSet => true,
             Operator::IsNotSet => false,
         }
     }
 }
 
-fn in_range(there: &str, asked: &str) -> Option<bool> {
-    Some(VersionRange::parse(asked)?.holds(&DottedVersion::parse(there)?))
+fn in_range(there: &str, requested: &str) -> Option<bool> {
+    Some(VersionRange::parse(requested)?.holds(&DottedVersion::parse(there)?))
 }
 
-fn in_semver_range(there: &str, asked: &str) -> Option<bool> {
-    Some(VersionRange::parse_semver(asked)?.holds_semver(&DottedVersion::parse(there)?))
+fn in_semver_range(there: &str, requested: &str) -> Option<bool> {
+    Some(VersionRange::parse_semver(requested)?.holds_semver(&DottedVersion::parse(there)?))
 }
 
 fn items(text: &str) -> impl Iterator<Item = &str> {

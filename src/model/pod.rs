@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn the_owner_of_a_pod_is_what_its_controller_is_called() {
-        for (pod, whose) in [
+        for (pod, subject) in [
             ("web-7d4b9c6f5-x2x7z", "web"),
             ("node-exporter-x7x8z", "node-exporter"),
             ("db-0", "db"),
@@ -91,7 +91,7 @@ mod tests {
             ("kube-apiserver-node1", "kube-apiserver-node1"),
             ("web", "web"),
         ] {
-            assert_eq!(owner(pod), whose, "{pod}");
+            assert_eq!(owner(pod), subject, "{pod}");
         }
     }
 

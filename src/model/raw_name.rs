@@ -28,10 +28,10 @@ pub fn text(name: &[u8]) -> Cow<'_, str> {
         for c in piece.valid().chars() {
             match byte(c) {
                 None => text.push(c),
-                Some(_) => text.extend(c.encode_utf8(&mut [0; 4]).bytes().map(stand_in)),
+                Some(_) => text.extend(c.encode_utf8(&mut [0; 4]).bytes().map(placeholder)),
             }
         }
-        text.extend(piece.invalid().iter().copied().map(stand_in));
+        text.extend(piece.invalid().iter().copied().map(placeholder));
     }
     Cow::Owned(text)
 }
@@ -64,7 +64,7 @@ pub fn shown(text: &str) -> String {
 }
 
 /// Only of bytes that are no ASCII.
-fn stand_in(byte: u8) -> char {
+fn placeholder(byte: u8) -> char {
     char::from_u32(FIRST + u32::from(byte)).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 

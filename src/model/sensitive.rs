@@ -72,8 +72,8 @@ impl SensitiveValues {
     }
     /// These and the others.
     #[must_use]
-    pub fn with(&self, others: &SensitiveValues) -> SensitiveValues {
-        SensitiveValues { texts: self.texts.union(&others.texts).cloned().collect(), ..SensitiveValues::default() }
+    pub fn with(&self, rest: &SensitiveValues) -> SensitiveValues {
+        SensitiveValues { texts: self.texts.union(&rest.texts).cloned().collect(), ..SensitiveValues::default() }
     }
 
     /// The text without them. One that was cut (`…`) is recognized by its beginning.

@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::device_used::DeviceUsed;
 use super::event::Event;
-use super::few::SmallMap;
 use super::id::{BootId, CgroupPath, DeviceId, ProcessId, TaskName};
 use super::last_output::LastOutput;
 use super::network::DriverNetwork;
+use super::small_map::SmallMap;
 use super::units::{Nanos, Timestamp};
 use super::usage::Usage;
 use super::words;
@@ -97,8 +97,8 @@ impl ServiceResult {
         !matches!(self, ServiceResult::Success | ServiceResult::ExecCondition)
     }
     /// The word, if the exit status does not say the same.
-    pub fn beside(self, status: &ExitStatus) -> Option<&'static str> {
-        let is_said = match self {
+    pub fn word_unlike(self, status: &ExitStatus) -> Option<&'static str> {
+        let is_redundant = match self {
             ServiceResult::Success | ServiceResult::OomKill => true,
             ServiceResult::ExitCode => matches!(status, ExitStatus::Code(1..)),
             ServiceResult::Signal => matches!(status, ExitStatus::Signal(_)),
@@ -110,7 +110,7 @@ impl ServiceResult {
             | ServiceResult::StartLimitHit
             | ServiceResult::Resources => false,
         };
-        (!is_said).then_some(self.as_str())
+        (!is_redundant).then_some(self.as_str())
     }
 }
 
@@ -310,7 +310,7 @@ pub struct TaskStatus {
 
 impl TaskStatus {
     /// The attempt that is on its way, runs, or was the last one, counted from 0. `None`: there was none yet.
-    pub fn begun(&self) -> Option<u32> {
+    pub fn last_attempt(&self) -> Option<u32> {
         let waits = matches!(self.state, TaskState::Pending | TaskState::Dead);
         let none = waits && self.attempt == 0 && self.started_at.is_none() && self.exits.is_empty();
         (!none).then_some(self.attempt)

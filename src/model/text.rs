@@ -46,8 +46,8 @@ pub fn label_path(text: &str) -> Cow<'_, str> {
 }
 
 fn bounded(text: &str, longest: usize) -> Cow<'_, str> {
-    let is_kept = |c: char| !steers_a_terminal(c) && raw_name::byte(c).is_none();
-    let is_plain = || text.bytes().all(|b| (b' '..=b'~').contains(&b)) || text.chars().all(is_kept);
+    let is_retained = |c: char| !steers_a_terminal(c) && raw_name::byte(c).is_none();
+    let is_plain = || text.bytes().all(|b| (b' '..=b'~').contains(&b)) || text.chars().all(is_retained);
     if text.len() <= longest && is_plain() {
         return Cow::Borrowed(text);
     }

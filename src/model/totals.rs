@@ -10,7 +10,7 @@ use super::alloc::AllocSource;
 use super::event::EventKind;
 use super::id::{JobId, TaskName};
 use super::metric::{Exemplar, Value};
-use super::observed::BegunAfter;
+use super::observed::RestartCause;
 use super::task::{Exit, ExitStatus, LostOutput, Outcome, RestartReason, padded};
 use super::text::label_value;
 use super::units::{Nanos, Timestamp};
@@ -35,9 +35,9 @@ pub struct TaskTotals {
     /// In the order of `RestartReason::ALL`.
     #[serde(deserialize_with = "padded")]
     pub restarts: [u64; 4],
-    /// Restarts of observed tasks, in the order of `BegunAfter::ALL`.
-    #[serde(deserialize_with = "padded", skip_serializing_if = "is_nothing")]
-    pub begun_after: [u64; 3],
+    /// Restarts of observed tasks, in the order of `RestartCause::ALL`.
+    #[serde(deserialize_with = "padded", skip_serializing_if = "is_nothing", rename = "begun_after")]
+    pub restart_causes: [u64; 3],
     /// By event label.
     pub events: BTreeMap<String, u64>,
     /// Seconds that tasks ran, by outcome.
@@ -100,15 +100,15 @@ impl TaskTotals {
         self.usage.add_counters(usage);
     }
     /// Whose the exit was that was just added.
-    pub fn note_exit(&mut self, exit: &Exit, whose: &Exemplar) {
+    pub fn note_exit(&mut self, exit: &Exit, exemplar: &Exemplar) {
         let latest = self.latest.get_or_insert_default();
         if let Some(kills) = exit.oom_kills.filter(|kills| *kills > 0) {
-            Exemplar { value: Value::Int(kills), ..whose.clone() }.replace(&mut latest.oom_kill);
+            Exemplar { value: Value::Int(kills), ..exemplar.clone() }.replace(&mut latest.oom_kill);
         }
         if exit.status.never_ran() {
             return;
         }
-        whose.clone().replace(&mut latest.exits[exit.outcome.index()]);
+        exemplar.clone().replace(&mut latest.exits[exit.outcome.index()]);
         let number = match (&exit.status, exit.outcome) {
             (ExitStatus::Code(code), Outcome::Error) => latest.exit_codes.entry(*code).or_default(),
             (ExitStatus::Signal(signal), Outcome::Signal) => latest.exit_signals.entry(*signal).or_default(),
@@ -116,22 +116,22 @@ impl TaskTotals {
                 return;
             }
         };
-        whose.clone().replace(number);
+        exemplar.clone().replace(number);
     }
-    pub fn add_escalation(&mut self, whose: Exemplar) {
+    pub fn add_escalation(&mut self, exemplar: Exemplar) {
         self.kill_escalations = self.kill_escalations.saturating_add(1);
-        whose.replace(&mut self.latest.get_or_insert_default().escalation);
+        exemplar.replace(&mut self.latest.get_or_insert_default().escalation);
     }
-    pub fn add_abandoned(&mut self, whose: Exemplar) {
+    pub fn add_abandoned(&mut self, exemplar: Exemplar) {
         self.abandoned = self.abandoned.saturating_add(1);
-        whose.replace(&mut self.latest.get_or_insert_default().abandoned);
+        exemplar.replace(&mut self.latest.get_or_insert_default().abandoned);
     }
     pub fn add_restart(&mut self, reason: RestartReason) {
         self.restarts[reason.index()] = self.restarts[reason.index()].saturating_add(1);
     }
     /// Another runtime has started it again.
-    pub fn add_begun_after(&mut self, after: BegunAfter) {
-        self.begun_after[after.index()] = self.begun_after[after.index()].saturating_add(1);
+    pub fn add_restart_cause(&mut self, after: RestartCause) {
+        self.restart_causes[after.index()] = self.restart_causes[after.index()].saturating_add(1);
     }
     pub fn add_event(&mut self, kind: EventKind) {
         *self.events.entry(kind.label().to_owned()).or_default() += 1;
@@ -139,11 +139,11 @@ impl TaskTotals {
     /// All of another's on top of ours. Of two beginnings the earlier one; where one is not known, neither is that of
     /// both.
     pub fn merge(&mut self, other: &TaskTotals) {
-        self.created = self.created.zip(other.created).map(|(ours, theirs)| ours.min(theirs));
+        self.created = self.created.zip(other.created).map(|(sum, added)| sum.min(added));
         self.usage.add_counters(&other.usage);
         add_each(&mut self.exits, &other.exits);
         add_each(&mut self.restarts, &other.restarts);
-        add_each(&mut self.begun_after, &other.begun_after);
+        add_each(&mut self.restart_causes, &other.restart_causes);
         add_each(&mut self.run_ns, &other.run_ns);
         add_all(&mut self.exit_codes, &other.exit_codes);
         add_all(&mut self.exit_signals, &other.exit_signals);
@@ -160,12 +160,12 @@ fn is_nothing(counts: &[u64; 3]) -> bool {
 }
 
 /// Counts by a closed list.
-pub fn add_each<const N: usize>(ours: &mut [u64; N], theirs: &[u64; N]) {
-    ours.iter_mut().zip(theirs).for_each(|(ours, theirs)| *ours = ours.saturating_add(*theirs));
+pub fn add_each<const N: usize>(sum: &mut [u64; N], added: &[u64; N]) {
+    sum.iter_mut().zip(added).for_each(|(sum, added)| *sum = sum.saturating_add(*added));
 }
 
-fn add_all<K: Ord + Clone>(ours: &mut BTreeMap<K, u64>, theirs: &BTreeMap<K, u64>) {
-    theirs.iter().for_each(|(key, n)| *ours.entry(key.clone()).or_default() += n);
+fn add_all<K: Ord + Clone>(sum: &mut BTreeMap<K, u64>, added: &BTreeMap<K, u64>) {
+    added.iter().for_each(|(key, n)| *sum.entry(key.clone()).or_default() += n);
 }
 
 #[derive(Debug, Clone, Default)]
@@ -197,7 +197,7 @@ impl Totals {
         tasks.map(|((of, _), _)| of).next() == Some(job)
     }
     /// A name beside those of jobs: an observed workload with the name of a managed job is shown as `<name>~observed`.
-    pub fn name_beside(&self, workload: &JobId) -> JobId {
+    pub fn name_without_conflict(&self, workload: &JobId) -> JobId {
         let names = std::iter::successors(Some(workload.clone()), |name| {
             Some(JobId::new(&*label_value(&format!("{name}~observed"))))
         });
@@ -249,18 +249,18 @@ mod tests {
     #[test]
     fn observed_workload_name_never_equals_a_job_name() {
         let mut totals = Totals::default();
-        let beside = |totals: &Totals, name: &str| totals.name_beside(&JobId::from(name)).to_string();
-        assert_eq!(beside(&totals, "svc"), "svc");
+        let sibling = |totals: &Totals, name: &str| totals.name_without_conflict(&JobId::from(name)).to_string();
+        assert_eq!(sibling(&totals, "svc"), "svc");
         for (job, shown) in
             [("svc", "svc~observed"), ("svc~observed", "svc~observed~observed"), ("sv", "svc~observed~observed")]
         {
             totals.submitted(&JobId::from(job), &TaskName::from("t"), Timestamp(1));
-            assert_eq!(beside(&totals, "svc"), shown);
+            assert_eq!(sibling(&totals, "svc"), shown);
         }
-        assert_eq!(beside(&totals, "svd"), "svd");
+        assert_eq!(sibling(&totals, "svd"), "svd");
         let long = "x".repeat(200);
         totals.submitted(&JobId::from(long.as_str()), &TaskName::from("t"), Timestamp(1));
-        assert_eq!((beside(&totals, &long).len(), beside(&totals, &long) == long), (200, false));
+        assert_eq!((sibling(&totals, &long).len(), sibling(&totals, &long) == long), (200, false));
     }
 
     #[test]
@@ -280,7 +280,7 @@ mod tests {
         let mut one = TaskTotals { created: Some(Timestamp(7)), ..TaskTotals::default() };
         one.add_exit(&exit);
         one.add_restart(RestartReason::Policy);
-        one.add_begun_after(BegunAfter::Failure);
+        one.add_restart_cause(RestartCause::Failure);
         one.add_event(EventKind::Started);
         one.add_exit(&Exit { outcome: Outcome::Signal, status: ExitStatus::Signal(6), ..exit.clone() });
         (one.kill_escalations, one.abandoned) = (2, 3);
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(both.exits, [0, 2, 2, 0, 0, 0]);
         assert_eq!(both.exit_codes, BTreeMap::from([(3, 2)]));
         assert_eq!(both.exit_signals, BTreeMap::from([(6, 2)]));
-        assert_eq!((both.restarts, both.begun_after), ([2, 0, 0, 0], [0, 2, 0]));
+        assert_eq!((both.restarts, both.restart_causes), ([2, 0, 0, 0], [0, 2, 0]));
         assert_eq!(both.run_ns, [0, 10, 10, 0, 0, 0]);
         assert_eq!(both.lost_output.by_stream(), [12, 0]);
         assert_eq!(both.events, BTreeMap::from([("started".to_owned(), 2)]));

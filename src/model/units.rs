@@ -86,8 +86,9 @@ impl Timestamp {
     }
 }
 
-/// A moment of the runner's own clock, which cannot be set (`runner::kept::steady`): nanoseconds, near those of the
-/// wall clock where that was never set. Only differences mean something. People see times of the wall clock.
+/// A moment of the runner's own clock, which cannot be set (`runner::persistence::steady_clock`): nanoseconds, near
+/// those of the wall clock where that was never set. Only differences mean something. People see times of the wall
+/// clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Steady(pub u64);

@@ -173,7 +173,7 @@ impl Measure<Usage> {
 type FieldSet = Bits<{ words(Field::ALL.len()) }>;
 
 /// The fields whose nature is such.
-macro_rules! whose {
+macro_rules! fields_where {
     ($nature:ident => $such:expr) => {{
         let (mut fields, mut n) = (FieldSet::NONE, 0);
         while n < Field::ALL.len() {
@@ -187,15 +187,15 @@ macro_rules! whose {
     }};
 }
 
-const COUNTS: FieldSet = whose!(nature => nature.counts());
-const NEVER_FALLS: FieldSet = whose!(nature => nature.never_falls());
-const GOES_WITH_THE_END: FieldSet = whose!(nature => nature.goes_with_the_end());
-const IS_SUMMED: FieldSet = whose!(nature => nature.is_summed());
-const ADDS_UP: FieldSet = whose!(nature => nature.adds_up());
-const HOLDS_ITS_PARTS: FieldSet = whose!(nature => nature.holds_its_parts(false));
-const HOLDS_ITS_ONLY_PART: FieldSet = whose!(nature => nature.holds_its_parts(true));
+const COUNTS: FieldSet = fields_where!(nature => nature.counts());
+const NEVER_FALLS: FieldSet = fields_where!(nature => nature.never_falls());
+const GOES_WITH_THE_END: FieldSet = fields_where!(nature => nature.goes_with_the_end());
+const IS_SUMMED: FieldSet = fields_where!(nature => nature.is_summed());
+const ADDS_UP: FieldSet = fields_where!(nature => nature.adds_up());
+const HOLDS_ITS_PARTS: FieldSet = fields_where!(nature => nature.holds_its_parts(false));
+const HOLDS_ITS_ONLY_PART: FieldSet = fields_where!(nature => nature.holds_its_parts(true));
 const PEAKS: FieldSet = NEVER_FALLS.minus(COUNTS);
-const LIMITS: FieldSet = whose!(nature => !nature.never_falls() && !nature.goes_with_the_end());
+const LIMITS: FieldSet = fields_where!(nature => !nature.never_falls() && !nature.goes_with_the_end());
 /// What is used now and can be added: no highest value is the sum of others.
 const USED_NOW: FieldSet = GOES_WITH_THE_END.and(ADDS_UP.or(IS_SUMMED));
 
@@ -557,7 +557,7 @@ mod tests {
                 Nature::FullStall if !only => a.get(f),
                 Nature::TaskCounter | Nature::TaskLive | Nature::TaskPeak | Nature::Limit => a.get(f),
                 Nature::Live | Nature::Counter | Nature::Stall | Nature::FullStall | Nature::Peak | Nature::Recent => {
-                    a.get(f).map(|ours| ours.max(b.get(f).unwrap_or(0)))
+                    a.get(f).map(|total| total.max(b.get(f).unwrap_or(0)))
                 }
             });
             holds(&changed(&a, |u| u.hold_sum(&b)), |f| match f.nature() {

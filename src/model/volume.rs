@@ -20,15 +20,15 @@ impl HostVolume {
 
     /// Errors: it is not written so, in a sentence.
     pub fn parse(text: &str) -> Result<HostVolume, String> {
-        let wanted = || format!("{text:?} is not written as NAME=/path or NAME=/path:ro");
-        let (name, path) = text.split_once('=').ok_or_else(wanted)?;
+        let expected = || format!("{text:?} is not written as NAME=/path or NAME=/path:ro");
+        let (name, path) = text.split_once('=').ok_or_else(expected)?;
         let (name, path) = (name.trim(), path.trim());
         let (path, read_only) = match path.strip_suffix(Self::READ_ONLY) {
             Some(path) => (path, true),
             None => (path.strip_suffix(":rw").unwrap_or(path), false),
         };
         if name.is_empty() || name.chars().any(|c| c.is_control() || c.is_whitespace()) || !path.starts_with('/') {
-            return Err(wanted());
+            return Err(expected());
         }
         // Docker separates the parts of a bind by it.
         if path.contains([':', '\0']) {

@@ -96,15 +96,15 @@ pub fn named(roots: &Roots, path: &str, id: &str, otherwise: &str) -> Option<Tas
     let of_path = namespace.filter(|of| *of != OF_DOCKER || !is_container_id(id)).and_then(|of| find(Some(of)));
     // Below a parent that a user chose, the path has no namespace.
     let any = || if namespace == Some(DEFAULT) { None } else { find(None) };
-    let ShimBundle { namespace, annotations: said, .. } = of_path.or_else(any)?;
-    let name = said.get("nerdctl/name").filter(|name| !name.is_empty());
+    let ShimBundle { namespace, annotations: reported, .. } = of_path.or_else(any)?;
+    let name = reported.get("nerdctl/name").filter(|name| !name.is_empty());
     let name = name.map_or(otherwise, String::as_str).to_owned();
-    let image = said.get("io.kubernetes.cri.image-name").filter(|image| !image.is_empty()).cloned();
+    let image = reported.get("io.kubernetes.cri.image-name").filter(|image| !image.is_empty()).cloned();
     // An ID is used once: without a name the image says what runs.
     let is_named = name != otherwise;
     let workload = image.as_deref().filter(|_| !is_named).and_then(image_name).unwrap_or(&name).to_owned();
     let known = TaskNaming { driver: Some("containerd".to_owned()), image, ..TaskNaming::of(&name) };
-    let known = TaskNaming { workload: Some(workload), labels: said.into_iter().collect(), ..known };
+    let known = TaskNaming { workload: Some(workload), labels: reported.into_iter().collect(), ..known };
     Some(in_namespace(&namespace, known))
 }
 
@@ -147,10 +147,10 @@ impl ShimBundle {
 fn bundles(roots: &Roots, namespace: Option<&str>, id: &str) -> impl Iterator<Item = ShimBundle> {
     let of_namespaces = |bundles: &str| -> Vec<PathBuf> {
         let bundles = roots.file(bundles);
-        let others = || facts::directories(&bundles).into_iter().filter(|of| !of.ends_with(OF_DOCKER)).collect();
+        let rest = || facts::directories(&bundles).into_iter().filter(|of| !of.ends_with(OF_DOCKER)).collect();
         let named =
             |namespace: &str| component(namespace).map(|namespace| bundles.join(namespace)).into_iter().collect();
-        namespace.map_or_else(others, named)
+        namespace.map_or_else(rest, named)
     };
     let found: Vec<PathBuf> = BUNDLES.into_iter().flat_map(of_namespaces).collect();
     found.into_iter().filter_map(move |directory| {
@@ -236,17 +236,18 @@ mod tests {
             let (_dir, roots) = host(namespace, id, cgroup);
             named(&roots, path, id, id).map(|naming| (naming.native, naming.workload.unwrap(), naming.namespace))
         };
-        let wanted = |native: &str, namespace: &str| Some((native.to_owned(), native.to_owned(), namespace.to_owned()));
-        assert_eq!(name("default", "redis", "/default/redis", "/default/redis"), wanted("redis", ""));
-        assert_eq!(name("build", "redis", "/build/redis", "/build/redis"), wanted("build/redis", "build"));
+        let expected =
+            |native: &str, namespace: &str| Some((native.to_owned(), native.to_owned(), namespace.to_owned()));
+        assert_eq!(name("default", "redis", "/default/redis", "/default/redis"), expected("redis", ""));
+        assert_eq!(name("build", "redis", "/build/redis", "/build/redis"), expected("build/redis", "build"));
         // Only a user's workload begins with a number.
         let of_number = Some(("ns:1000/redis".to_owned(), "ns:1000/redis".to_owned(), "1000".to_owned()));
         assert_eq!(name("1000", "redis", "/1000/redis", "/1000/redis"), of_number);
         let of_systemd = format!("system.slice:nerdctl:{ID}");
-        assert_eq!(name("shop", ID, &of_systemd, &scope), wanted(&format!("shop/{ID}"), "shop"));
+        assert_eq!(name("shop", ID, &of_systemd, &scope), expected(&format!("shop/{ID}"), "shop"));
         assert_eq!(
             name("shop", ID, &format!("/jobs/{ID}"), &format!("/jobs/{ID}")),
-            wanted(&format!("shop/{ID}"), "shop")
+            expected(&format!("shop/{ID}"), "shop")
         );
         assert_eq!(name("shop", ID, &format!("/jobs/{ID}"), &scope), None, "the bundle of another cgroup");
         let of_other = format!("other.slice:nerdctl:{ID}");

@@ -144,7 +144,7 @@ impl DockerApi {
 
     fn get(&mut self, target: &str) -> Option<Vec<u8>> {
         if self.client.is_none() {
-            let mut client = Client::new(Address::Unix(self.socket.clone()), Trust::Ours).ok()?;
+            let mut client = Client::new(Address::Unix(self.socket.clone()), Trust::OwnUser).ok()?;
             client.set_timeout(PATIENCE);
             client.set_largest_answer(facts::LARGEST);
             self.client = Some(client);
@@ -184,8 +184,8 @@ impl DockerApi {
     }
 
     fn inspect(&mut self, id: &str) -> Option<Value> {
-        let said = self.get(&format!("/containers/{id}/json"));
-        said.and_then(|body| facts::parse(&body))
+        let answer = self.get(&format!("/containers/{id}/json"));
+        answer.and_then(|body| facts::parse(&body))
     }
 
     /// Where the daemon keeps its files. Source: `DockerRootDir` of `/info`.
@@ -256,27 +256,28 @@ fn has_died(events: &[Value], finished_at: Option<Timestamp>) -> bool {
 /// Whether a user requested the end of this life from the runtime: `stop`, `kill`, `restart` and `rm --force` are
 /// events of their own, which may follow the death. `finished_at`: of this life; `None`: it is the last one.
 pub fn is_requested(events: &[Value], finished_at: Option<Timestamp>) -> bool {
-    let (mut asked_at, mut is_over) = (None, false);
+    let (mut requested_at, mut is_over) = (None, false);
     for event in events {
         let at = event["timeNano"].as_u64().unwrap_or_default();
         match event["Action"].as_str() {
             // The life after it.
             Some("start") if is_over && finished_at.is_some() => break,
-            Some("start") => (asked_at, is_over) = (None, false),
+            Some("start") => (requested_at, is_over) = (None, false),
             Some("kill") => {
                 let notifies = event["Actor"]["Attributes"]["signal"].as_str().is_some_and(|s| NOTIFYING.contains(&s));
-                asked_at = if notifies { asked_at } else { Some(at) };
+                requested_at = if notifies { requested_at } else { Some(at) };
             }
             Some("die") => {
                 is_over = finished_at.is_none_or(|finished_at| at >= finished_at.0);
-                asked_at = asked_at.filter(|asked_at| is_over && at.saturating_sub(*asked_at) <= STOPS_WITHIN);
+                requested_at =
+                    requested_at.filter(|requested_at| is_over && at.saturating_sub(*requested_at) <= STOPS_WITHIN);
             }
             // Of Docker after the death, of Podman perhaps before.
-            Some("stop") => asked_at = Some(at),
+            Some("stop") => requested_at = Some(at),
             _ => {}
         }
     }
-    asked_at.is_some()
+    requested_at.is_some()
 }
 
 /// The OOM killer may have killed a child while the container continued. The container itself was OOM-killed only if it
@@ -390,8 +391,8 @@ fn named(container: &Value, driver: &str) -> Option<TaskNaming> {
 }
 
 /// The image as requested by the user, or the digest if its tag was removed.
-fn image(said: &Value) -> Option<String> {
-    said.as_str().filter(|image| !image.is_empty()).map(str::to_owned)
+fn image(answer: &Value) -> Option<String> {
+    answer.as_str().filter(|image| !image.is_empty()).map(str::to_owned)
 }
 
 fn naming(name: &str, labels: &Value, created_at: Option<Timestamp>, driver: &str) -> Option<TaskNaming> {
@@ -450,8 +451,8 @@ mod tests {
         use std::io::{BufRead, BufReader, Write};
         let (stream, _) = listener.accept().unwrap();
         let mut answers = stream.try_clone().unwrap();
-        let asked = BufReader::new(stream).lines().map_while(Result::ok).filter(|line| line.starts_with("GET "));
-        for line in asked {
+        let requested = BufReader::new(stream).lines().map_while(Result::ok).filter(|line| line.starts_with("GET "));
+        for line in requested {
             let (status, body) = match line.starts_with("GET /v1.") {
                 true => ("400 Bad Request", r#"{"message":"client version is too old"}"#),
                 false => ("200 OK", r#"[{"Id":"0f","Names":["/web-1"],"Created":1,"Image":"web:2","Labels":{}}]"#),
@@ -483,28 +484,28 @@ mod tests {
             let (stream, _) = listener.accept().unwrap();
             let mut answers = stream.try_clone().unwrap();
             let lines = BufReader::new(stream).lines().map_while(Result::ok);
-            let mut asked = Vec::new();
+            let mut requests = Vec::new();
             for line in lines.filter(|line| line.starts_with("GET ")) {
                 let event = |id: &str| json!({"Action": "rename", "Actor": {"ID": id}}).to_string();
                 let (id, garbage) = ("0f".repeat(32), event("../../etc"));
                 let body =
-                    if asked.is_empty() { format!("{}{garbage}{}", event(&id), event(&id)) } else { String::new() };
-                asked.push(line);
+                    if requests.is_empty() { format!("{}{garbage}{}", event(&id), event(&id)) } else { String::new() };
+                requests.push(line);
                 write!(answers, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
             }
-            asked
+            requests
         });
         let mut engine = DockerApi::new(socket, None, "docker");
         engine.renames_read = 5;
         assert_eq!((engine.renamed(), engine.renamed()), (vec!["0f".repeat(32)], Vec::new()));
         let read = engine.renames_read;
         drop(engine);
-        let asked = daemon.join().unwrap();
+        let requests = daemon.join().unwrap();
         let since =
             |line: &str| line.split_once("since=").and_then(|(_, rest)| rest.split('&').next()?.parse::<u64>().ok());
-        assert_eq!(since(&asked[0]), Some(5));
-        assert!(since(&asked[1]).is_some_and(|at| at > 1_700_000_000 && at <= read), "{asked:?}");
-        assert!(asked[0].contains("%22rename%22"), "{asked:?}");
+        assert_eq!(since(&requests[0]), Some(5));
+        assert!(since(&requests[1]).is_some_and(|at| at > 1_700_000_000 && at <= read), "{requests:?}");
+        assert!(requests[0].contains("%22rename%22"), "{requests:?}");
     }
 
     /// Answers requests with these bodies, and ends. Returns the request lines.
@@ -515,11 +516,11 @@ mod tests {
             let mut answers = stream.try_clone().unwrap();
             let lines = BufReader::new(stream).lines().map_while(Result::ok);
             let requests = lines.filter(|line| line.starts_with("GET "));
-            let asked = bodies.into_iter().zip(requests).map(|(body, line)| {
+            let requested = bodies.into_iter().zip(requests).map(|(body, line)| {
                 write!(answers, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
                 line
             });
-            asked.collect()
+            requested.collect()
         })
     }
 
@@ -550,8 +551,8 @@ mod tests {
             assert_eq!(docker.is_root_known, is_known);
         }
         std::fs::remove_file(&socket).unwrap();
-        let asked = daemon.join().unwrap();
-        assert_eq!(asked.iter().filter(|line| line.starts_with("GET /info ")).count(), 2, "{asked:?}");
+        let requests = daemon.join().unwrap();
+        assert_eq!(requests.iter().filter(|line| line.starts_with("GET /info ")).count(), 2, "{requests:?}");
         let mut exit = || match docker.exit(&inquiry, Some(Timestamp(2_000_000_000))) {
             EndAnswer::Exit(facts) => (facts.status, facts.on_request),
             other => panic!("it ended: {other:?}"),
@@ -599,8 +600,9 @@ mod tests {
         let all = [engine.restarting(), engine.restarting(), engine.restarting()];
         assert_eq!(all, [Some(BTreeSet::from([id.clone()])), Some(BTreeSet::new()), None]);
         drop(engine);
-        let asked = daemon.join().unwrap();
-        assert!(asked[2..].iter().all(|line| line.contains("status") && line.contains("restarting")), "{asked:?}");
+        let requests = daemon.join().unwrap();
+        let is_filtered = |line: &String| line.contains("status") && line.contains("restarting");
+        assert!(requests[2..].iter().all(is_filtered), "{requests:?}");
     }
 
     #[test]
@@ -631,12 +633,12 @@ mod tests {
     /// Accepts a request and sends an endless response. Returns how many bytes the client took.
     fn endless_docker(listener: &UnixListener) -> usize {
         use std::io::{Read, Write};
-        const SAID: usize = 200 << 20;
+        const ANSWER_BYTES: usize = 200 << 20;
         let (mut stream, _) = listener.accept().unwrap();
         assert!(stream.read(&mut [0; 4 << 10]).unwrap() > 0);
-        write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {SAID}\r\n\r\n").unwrap();
+        write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {ANSWER_BYTES}\r\n\r\n").unwrap();
         let piece = vec![b' '; 64 << 10];
-        (0..SAID / piece.len()).take_while(|_| stream.write_all(&piece).is_ok()).count() * piece.len()
+        (0..ANSWER_BYTES / piece.len()).take_while(|_| stream.write_all(&piece).is_ok()).count() * piece.len()
     }
 
     #[test]
@@ -767,7 +769,7 @@ mod tests {
         std::fs::create_dir(dir.path().join(id)).unwrap();
         let mut engine = DockerApi::new(dir.path().join("none.sock"), Some(dir.path().to_owned()), "docker");
         let found = RecognisedTask::container(AllocSource::Docker, id);
-        let about = super::super::questions::QuestionTopic::Name;
+        let about = super::super::query_queue::QuestionTopic::Name;
         let inquiry = Inquiry { path: format!("/docker/{id}"), found, directories: Vec::new(), about };
         let mut end = |stopped: Value| {
             let state = json!({"Running": false, "ExitCode": 7, "FinishedAt": "1970-01-01T00:00:03Z"});

@@ -98,12 +98,12 @@ impl Runtime for KubernetesRuntime {
         let file = |directory: &str, components: &[&str]| self.file(directory, components);
         let crio = |id| file("/run/containers/storage/overlay-containers", &[id, "userdata", "config.json"]);
         let docker = |id| file(OF_DOCKER, &[id, "config.v2.json"]);
-        let said = annotations(&self.0, "k8s.io", id)
+        let reported = annotations(&self.0, "k8s.io", id)
             .or_else(|| Some(facts::texts(&crio(id)?["annotations"])))
             .or_else(|| Some(facts::texts(&docker(id)?["Config"]["Labels"])))
             .unwrap_or_default();
-        let image = image_of(&said);
-        let names = of_annotations(&said).or_else(|| self.of_logs(id)).or_else(|| self.of_pod_logs(known))?;
+        let image = image_of(&reported);
+        let names = of_annotations(&reported).or_else(|| self.of_logs(id)).or_else(|| self.of_pod_logs(known))?;
         let name = names.pod.clone();
         Some(TaskNaming {
             native: format!("{}/{name}", names.namespace),
@@ -112,7 +112,7 @@ impl Runtime for KubernetesRuntime {
             task: names.container,
             namespace: names.namespace,
             image,
-            labels: said.into_iter().collect(),
+            labels: reported.into_iter().collect(),
             ..known.clone()
         })
     }
@@ -149,8 +149,8 @@ fn of_crio(state: &Value) -> EndAnswer {
     }
 }
 
-fn code(said: &Value) -> Option<u8> {
-    u8::try_from(said.as_u64()?).ok()
+fn code(annotations: &Value) -> Option<u8> {
+    u8::try_from(annotations.as_u64()?).ok()
 }
 
 impl KubernetesRuntime {
@@ -178,8 +178,8 @@ impl KubernetesRuntime {
 
 /// Names from annotations of containerd's CRI, CRI-O or Docker's CRI. The sandbox container is called `POD`, as in
 /// cAdvisor.
-fn of_annotations(said: &BTreeMap<String, String>) -> Option<PodNames> {
-    let get = |names: &[&str]| names.iter().find_map(|name| said.get(*name)).filter(|v| !v.is_empty()).cloned();
+fn of_annotations(annotations: &BTreeMap<String, String>) -> Option<PodNames> {
+    let get = |names: &[&str]| names.iter().find_map(|name| annotations.get(*name)).filter(|v| !v.is_empty()).cloned();
     let kind =
         get(&["io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType", "io.kubernetes.docker.type"]);
     let container = match kind.as_deref() {
@@ -194,10 +194,10 @@ fn of_annotations(said: &BTreeMap<String, String>) -> Option<PodNames> {
 }
 
 /// The image of a container; newer runtimes set it for the sandbox too.
-fn image_of(said: &BTreeMap<String, String>) -> Option<String> {
+fn image_of(annotations: &BTreeMap<String, String>) -> Option<String> {
     const NAMES: [&str; 3] =
         ["io.kubernetes.cri.image-name", "io.kubernetes.cri.podsandbox.image-name", "io.kubernetes.cri-o.ImageName"];
-    NAMES.into_iter().find_map(|name| said.get(name)).filter(|image| !image.is_empty()).cloned()
+    NAMES.into_iter().find_map(|name| annotations.get(name)).filter(|image| !image.is_empty()).cloned()
 }
 
 #[cfg(test)]
@@ -210,13 +210,13 @@ mod tests {
 
     #[test]
     fn images_are_read_as_containerd_and_cri_o_write_them() {
-        let said = |name: &str, image: &str| image_of(&[(name.to_owned(), image.to_owned())].into());
+        let annotations = |name: &str, image: &str| image_of(&[(name.to_owned(), image.to_owned())].into());
         for name in
             ["io.kubernetes.cri.image-name", "io.kubernetes.cri.podsandbox.image-name", "io.kubernetes.cri-o.ImageName"]
         {
-            assert_eq!(said(name, "registry/web:1").as_deref(), Some("registry/web:1"), "{name}");
+            assert_eq!(annotations(name, "registry/web:1").as_deref(), Some("registry/web:1"), "{name}");
         }
-        assert_eq!((said("image", "x"), said("io.kubernetes.cri.image-name", "")), (None, None));
+        assert_eq!((annotations("image", "x"), annotations("io.kubernetes.cri.image-name", "")), (None, None));
     }
 
     /// Code, OOM kill, time of the end.
@@ -273,7 +273,8 @@ mod tests {
 
     #[test]
     fn names_are_read_as_containerd_and_cri_o_write_them() {
-        let said = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let annotations =
+            |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let names = |container: &str| {
             Some(PodNames { namespace: "shop".into(), pod: "web-0".into(), container: container.into() })
         };
@@ -283,16 +284,16 @@ mod tests {
             ("io.kubernetes.cri.sandbox-name", "web-0"),
             ("io.kubernetes.cri.sandbox-namespace", "shop"),
         ];
-        assert_eq!(of_annotations(&said(&containerd)), names("app"));
+        assert_eq!(of_annotations(&annotations(&containerd)), names("app"));
         let sandbox: Vec<_> =
             [("io.kubernetes.cri.container-type", "sandbox")].into_iter().chain(containerd[2..].to_vec()).collect();
-        assert_eq!(of_annotations(&said(&sandbox)), names("POD"));
+        assert_eq!(of_annotations(&annotations(&sandbox)), names("POD"));
         let crio = [
             ("io.kubernetes.container.name", "app"),
             ("io.kubernetes.pod.name", "web-0"),
             ("io.kubernetes.pod.namespace", "shop"),
         ];
-        assert_eq!(of_annotations(&said(&crio)), names("app"));
-        assert_eq!(of_annotations(&said(&containerd[..2])), None, "half of it is nothing");
+        assert_eq!(of_annotations(&annotations(&crio)), names("app"));
+        assert_eq!(of_annotations(&annotations(&containerd[..2])), None, "half of it is nothing");
     }
 }

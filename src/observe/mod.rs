@@ -5,12 +5,12 @@
 //! identity   recognises a cgroup by its path ── one file per source, one line in ALL
 //! tree       the cgroups of the host and which of them are tasks: no task contains another one
 //! scanner    follows the cgroup directories into the tree
-//! kept       persists usage across agent restarts (unseen: what becomes of tasks that do not go on)
+//! journal    persists usage across agent restarts (earlier_agent: what becomes of tasks that do not go on)
 //! exits      how lives end, as sources and the kernel report it
 //! patterns   include, exclude and workload rules of the configuration
 //! lives      state machine of the cgroups at one path: created, named, shown, ended
 //! processes  processes without a cgroup of their own, if enabled
-//! naming     asks runtimes for names and exits, each on its own thread: names first (questions)
+//! naming     asks runtimes for names and exits, each on its own thread: names first (query_queue)
 //! services   asks the host's systemd how its services ended
 //! texts      truncates, cleans and counts names chosen by others
 //! table      the allocs: begun, named, ended; what is published on the board
@@ -21,10 +21,11 @@
 
 mod containerd;
 mod docker;
+mod earlier_agent;
 pub mod exits;
 mod facts;
 pub mod identity;
-mod kept;
+mod journal;
 mod kubernetes;
 mod libvirt;
 mod lives;
@@ -35,7 +36,7 @@ pub mod observer;
 mod patterns;
 mod podman;
 pub mod processes;
-mod questions;
+mod query_queue;
 pub mod scanner;
 mod services;
 mod slurm;
@@ -43,7 +44,6 @@ mod systemd;
 pub mod table;
 mod texts;
 pub mod tree;
-mod unseen;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ use crate::model::alloc::AllocSource;
 use crate::model::observed::SelectedLabel;
 use crate::model::text::label_value;
 
-pub use kept::RecordLocation;
+pub use journal::RecordLocation;
 pub use observer::{Observer, Parts};
 pub use patterns::{ObservedPattern, RuleWorkload, WorkloadRule};
 
@@ -107,12 +107,12 @@ impl Default for Config {
 
 impl Config {
     /// Whether an alloc with these names is shown.
-    pub fn wants(&self, source: AllocSource, naming: &TaskNaming) -> bool {
-        let whose = naming.source.unwrap_or(source);
-        self.wants_of(whose) && self.wants_as(&ObservedAllocs::id_of(whose, &naming.native), naming)
+    pub fn shows(&self, source: AllocSource, naming: &TaskNaming) -> bool {
+        let owner = naming.source.unwrap_or(source);
+        self.shows_source(owner) && self.shows_as(&ObservedAllocs::id_of(owner, &naming.native), naming)
     }
-    /// As [`Config::wants`], for an ID of any source.
-    pub fn wants_as(&self, id: &str, naming: &TaskNaming) -> bool {
+    /// As [`Config::shows`], for an ID of any source.
+    pub fn shows_as(&self, id: &str, naming: &TaskNaming) -> bool {
         let any = |patterns: &[ObservedPattern]| patterns.iter().any(|pattern| pattern.fits(id, naming));
         (self.include.is_empty() || any(&self.include)) && !any(&self.exclude)
     }
@@ -122,7 +122,7 @@ impl Config {
         patterns::ruled(&self.workloads, &id, own, naming)
     }
     /// Whether allocs of this source are shown.
-    pub fn wants_of(&self, source: AllocSource) -> bool {
+    pub fn shows_source(&self, source: AllocSource) -> bool {
         self.sources.is_empty() || self.sources.contains(&source)
     }
     /// Whether patterns exclude anything.
@@ -138,10 +138,10 @@ impl Config {
     /// The labels to show, as Prometheus labels: `com.example/team` becomes `label_com_example_team`.
     pub fn chosen(&self, labels: &[(String, String)]) -> Vec<SelectedLabel> {
         let mut names = BTreeSet::new();
-        let wanted = self.labels.iter().filter_map(|name| labels.iter().find(|(known, _)| known == name));
+        let expected = self.labels.iter().filter_map(|name| labels.iter().find(|(known, _)| known == name));
         let clean =
             |name: &str| name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect::<String>();
-        let shown = wanted.map(|(key, value)| SelectedLabel {
+        let shown = expected.map(|(key, value)| SelectedLabel {
             key: label_value(key).into_owned(),
             name: format!("label_{}", clean(key)),
             value: label_value(value).into_owned(),
@@ -229,13 +229,14 @@ mod tests {
     fn excluded_observed_alloc_is_hidden_even_if_included() {
         let (include, exclude) = (patterns(&["docker:*"]), patterns(&["*secret*", "label:ci=true"]));
         let config = Config { include, exclude, ..Config::default() };
-        let wants = |source, naming: TaskNaming| config.wants(source, &naming);
+        let accepts = |source, naming: TaskNaming| config.shows(source, &naming);
         let of_ci = TaskNaming { labels: vec![("ci".to_owned(), "true".to_owned())], ..TaskNaming::of("web") };
         assert!(
-            wants(AllocSource::Docker, TaskNaming::of("web")) && !wants(AllocSource::Docker, TaskNaming::of("secret"))
+            accepts(AllocSource::Docker, TaskNaming::of("web"))
+                && !accepts(AllocSource::Docker, TaskNaming::of("secret"))
         );
-        assert!(!wants(AllocSource::Systemd, TaskNaming::of("web")) && !wants(AllocSource::Docker, of_ci.clone()));
-        assert!(Config::default().wants(AllocSource::Docker, &of_ci));
+        assert!(!accepts(AllocSource::Systemd, TaskNaming::of("web")) && !accepts(AllocSource::Docker, of_ci.clone()));
+        assert!(Config::default().shows(AllocSource::Docker, &of_ci));
     }
 
     /// Labels used by rules are needed before the runtime has answered the next agent.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use super::exits::ExitFacts;
 use super::identity::{RecognisedTask, TaskNaming};
-use super::questions::{EndQuestion, Question, QuestionQueue};
+use super::query_queue::{EndQuestion, Question, QuestionQueue};
 use super::texts::{TextCounts, fit};
 use super::{Config, ObservedSource};
 use crate::host::inotify::WakeSignal;
@@ -16,7 +16,7 @@ use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
 use crate::telemetry::lock;
 
-pub use super::questions::{EndedLife, Inquiry, QuestionTopic};
+pub use super::query_queue::{EndedLife, Inquiry, QuestionTopic};
 
 /// Paths that sources need.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,62 +92,62 @@ pub struct Inquiries {
     places: RuntimePlaces,
     /// Labels that are shown or used by rules; others are dropped.
     labels: Arc<BTreeSet<String>>,
-    askers: HashMap<AllocSource, Option<Arc<QuestionQueue>>>,
+    queues: HashMap<AllocSource, Option<Arc<QuestionQueue>>>,
     replies: Arc<Mutex<Vec<SourceReply>>>,
-    bell: WakeSignal,
+    wake: WakeSignal,
 }
 
 impl Inquiries {
     /// Errors: no file descriptor left.
     pub fn new(places: RuntimePlaces, config: &Config) -> std::io::Result<Inquiries> {
-        let (bell, labels) = (WakeSignal::new()?, Arc::new(config.known_labels()));
-        Ok(Inquiries { places, labels, askers: HashMap::new(), replies: Arc::default(), bell })
+        let (wake_signal, labels) = (WakeSignal::new()?, Arc::new(config.known_labels()));
+        Ok(Inquiries { places, labels, queues: HashMap::new(), replies: Arc::default(), wake: wake_signal })
     }
 
     /// Rings when a source has answered.
-    pub fn bell(&self) -> WakeSignal {
-        self.bell.clone()
+    pub fn wake_signal(&self) -> WakeSignal {
+        self.wake.clone()
     }
 
     /// Whether the question was queued. An answer may still never come.
-    pub fn ask(&mut self, source: &'static ObservedSource, inquiry: Inquiry) -> bool {
-        self.asker(source).is_some_and(|questions| questions.add(inquiry))
+    pub fn enqueue(&mut self, source: &'static ObservedSource, inquiry: Inquiry) -> bool {
+        self.queue(source).is_some_and(|questions| questions.add(inquiry))
     }
 
-    /// Asks a source which containers wait for their restart.
-    pub fn ask_for_waiting(&mut self, source: &'static ObservedSource) {
-        if let Some(questions) = self.asker(source) {
+    /// Queries a source for the containers that wait for their restart.
+    pub fn query_waiting(&mut self, source: &'static ObservedSource) {
+        if let Some(questions) = self.queue(source) {
             questions.add_waiting();
         }
     }
 
     /// The queue of a source, whose thread is started at the first use.
-    fn asker(&mut self, source: &'static ObservedSource) -> Option<&Arc<QuestionQueue>> {
+    fn queue(&mut self, source: &'static ObservedSource) -> Option<&Arc<QuestionQueue>> {
         let make = source.runtime?;
-        let asker = self.askers.entry(source.word).or_insert_with(|| {
+        let queue = self.queues.entry(source.word).or_insert_with(|| {
             let questions = Arc::<QuestionQueue>::default();
-            let asker = SourceWorker {
+            let worker = SourceWorker {
                 questions: Arc::clone(&questions),
                 labels: Arc::clone(&self.labels),
                 replies: Arc::clone(&self.replies),
-                bell: self.bell.clone(),
+                wake: self.wake.clone(),
             };
             let places = self.places.clone();
             let name = format!("ask-{}", source.word.as_str());
-            let thread = std::thread::Builder::new().name(name).spawn(move || asker.run(&mut *make(&places)));
+            let thread = std::thread::Builder::new().name(name).spawn(move || worker.run(&mut *make(&places)));
             thread.ok().map(|_| questions)
         });
-        asker.as_ref()
+        queue.as_ref()
     }
 
     /// Asks each source that was asked for a name which containers were renamed since.
-    pub fn ask_for_renames(&self) {
-        self.askers.values().flatten().for_each(|questions| questions.add_renames());
+    pub fn query_renames(&self) {
+        self.queues.values().flatten().for_each(|questions| questions.add_renames());
     }
 
     /// Asks each source that was asked before which containers wait for their restart.
-    pub fn ask_for_restarts(&self, now: Timestamp) {
-        self.askers.values().flatten().for_each(|questions| questions.add_restarts(now));
+    pub fn query_restarts(&self, now: Timestamp) {
+        self.queues.values().flatten().for_each(|questions| questions.add_restarts(now));
     }
 
     /// The answers since the last call.
@@ -158,7 +158,7 @@ impl Inquiries {
 
 impl Drop for Inquiries {
     fn drop(&mut self) {
-        self.askers.values().flatten().for_each(|questions| questions.close());
+        self.queues.values().flatten().for_each(|questions| questions.close());
     }
 }
 
@@ -167,7 +167,7 @@ struct SourceWorker {
     questions: Arc<QuestionQueue>,
     labels: Arc<BTreeSet<String>>,
     replies: Arc<Mutex<Vec<SourceReply>>>,
-    bell: WakeSignal,
+    wake: WakeSignal,
 }
 
 impl SourceWorker {
@@ -183,9 +183,9 @@ impl SourceWorker {
                     }
                     lock(&self.replies).push(SourceReply::Renamed(renamed));
                 }
-                Question::Restarts(asked_at) => {
+                Question::Restarts(requested_at) => {
                     let Some(all) = runtime.restarting() else { continue };
-                    lock(&self.replies).push(SourceReply::Restarting(asked_at, all));
+                    lock(&self.replies).push(SourceReply::Restarting(requested_at, all));
                 }
                 Question::Waiting => {
                     let mut all = runtime.waiting();
@@ -196,20 +196,20 @@ impl SourceWorker {
                 }
                 Question::End(end) => self.end(runtime, end),
             }
-            self.bell.ring();
+            self.wake.ring();
         }
     }
 
     fn name(&self, runtime: &mut dyn Runtime, same: &[Inquiry]) {
         let Some(first) = same.first() else { return };
-        let said = runtime.name(first);
+        let reported = runtime.name(first);
         for inquiry in same {
             let mut counts = TextCounts::default();
             // A plain cgroup is named by its own path.
-            let is_plain = |said: &TaskNaming| said.source == Some(AllocSource::Cgroup);
+            let is_plain = |reported: &TaskNaming| reported.source == Some(AllocSource::Cgroup);
             let plain =
                 || TaskNaming { source: Some(AllocSource::Cgroup), ..RecognisedTask::plain(&inquiry.path).naming };
-            let of_this = said.as_ref().map(|said| if is_plain(said) { plain() } else { said.clone() });
+            let of_this = reported.as_ref().map(|reported| if is_plain(reported) { plain() } else { reported.clone() });
             let naming = of_this.map(|naming| Box::new(self.bounded(naming, &mut counts)));
             lock(&self.replies).push(SourceReply::Name(inquiry.path.clone(), naming, counts));
         }
@@ -290,8 +290,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn is(naming: Option<TaskNaming>, wanted: [&str; 4]) {
-        assert_eq!(names(naming), Some(wanted.map(str::to_owned)));
+    fn is(naming: Option<TaskNaming>, expected: [&str; 4]) {
+        assert_eq!(names(naming), Some(expected.map(str::to_owned)));
     }
 
     /// A daemon that considers every container running and lists the one with that ID.
@@ -327,14 +327,17 @@ mod tests {
         let places = RuntimePlaces { roots: Roots::below(dir.path()), docker };
         let mut inquiries = Inquiries::new(places, &Config::default()).unwrap();
         let docker = ALL.iter().find(|source| source.word == AllocSource::Docker).unwrap();
-        let mut ask = |id: &str, about: QuestionTopic| {
+        let mut request = |id: &str, about: QuestionTopic| {
             let found = RecognisedTask::container(AllocSource::Docker, id);
-            inquiries.ask(docker, Inquiry { path: format!("/docker/{id}"), found, directories: Vec::new(), about })
+            inquiries.enqueue(docker, Inquiry { path: format!("/docker/{id}"), found, directories: Vec::new(), about })
         };
         for number in 0..200 {
-            assert!(ask(&format!("{number:064x}"), QuestionTopic::Exit(EndedLife { number, ..EndedLife::default() })));
+            assert!(request(
+                &format!("{number:064x}"),
+                QuestionTopic::Exit(EndedLife { number, ..EndedLife::default() })
+            ));
         }
-        assert!(ask(ID, QuestionTopic::Name));
+        assert!(request(ID, QuestionTopic::Name));
         let (until, mut ends) = (std::time::Instant::now() + std::time::Duration::from_secs(60), 0);
         let named = loop {
             assert!(std::time::Instant::now() < until, "no name, and {ends} ends");
@@ -397,7 +400,7 @@ mod tests {
     #[test]
     fn pod_container_is_named_by_its_bundle_or_else_by_the_kubelet_logs() {
         let cgroup = format!("{POD}/cri-containerd-<id>.scope");
-        let wanted = ["shop/web-7d4b9c6f5-x2x7z", "app", "shop/web", "shop"];
+        let expected = ["shop/web-7d4b9c6f5-x2x7z", "app", "shop/web", "shop"];
         let annotations = r#"{"annotations": {
         "io.kubernetes.cri.container-type": "container", "io.kubernetes.cri.container-name": "app",
         "io.kubernetes.cri.sandbox-name": "web-7d4b9c6f5-x2x7z", "io.kubernetes.cri.sandbox-namespace": "shop",
@@ -407,21 +410,21 @@ mod tests {
             FileTree::of(&[("/run/containerd/io.containerd.runtime.v2.task/k8s.io/<id>/config.json", annotations)]);
         let naming = tree.name(&cgroup);
         assert_eq!(naming.as_ref().and_then(|naming| naming.image.as_deref()), Some("registry/web:1"));
-        is(naming, wanted);
+        is(naming, expected);
 
         let crio = r#"{"annotations": {
         "io.kubernetes.container.name": "app", "io.kubernetes.pod.name": "web-7d4b9c6f5-x2x7z",
         "io.kubernetes.pod.namespace": "shop"
     }}"#;
         let tree = FileTree::of(&[("/run/containers/storage/overlay-containers/<id>/userdata/config.json", crio)]);
-        is(tree.name(&format!("{POD}/crio-<id>.scope")), wanted);
+        is(tree.name(&format!("{POD}/crio-<id>.scope")), expected);
 
         let tree = FileTree::of(&[("/var/log/containers/web-7d4b9c6f5-x2x7z_shop_app-<id>.log", "")]);
-        is(tree.name(&cgroup), wanted);
+        is(tree.name(&cgroup), expected);
         // Right after the start of a pod, its log directory is all there is.
         let uid = "6f1c2f3e-5b0a-4a0e-9a6d-1f0b8c7d6e5f";
         let tree = FileTree::of(&[(&format!("/var/log/pods/shop_web-7d4b9c6f5-x2x7z_{uid}/app/0.log"), "")]);
-        is(tree.name(&cgroup), [wanted[0], &ID[..12], wanted[2], wanted[3]]);
+        is(tree.name(&cgroup), [expected[0], &ID[..12], expected[2], expected[3]]);
         assert_eq!(FileTree::of(&[]).name(&cgroup), None);
     }
 

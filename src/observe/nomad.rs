@@ -40,17 +40,17 @@ impl Runtime for NomadRuntime {
     fn name(&mut self, inquiry: &Inquiry) -> Option<TaskNaming> {
         const JOB: [&str; 5] =
             ["NOMAD_JOB_ID", "NOMAD_GROUP_NAME", "NOMAD_ALLOC_NAME", "NOMAD_NAMESPACE", "NOMAD_ALLOC_ID"];
-        let mut said = facts::environment(&self.0, &inquiry.directories, &JOB);
+        let mut variables = facts::environment(&self.0, &inquiry.directories, &JOB);
         let known = &inquiry.found.naming;
         // The environment was inherited from another alloc's task.
-        if said.remove("NOMAD_ALLOC_ID").is_some_and(|id| id != known.native) {
+        if variables.remove("NOMAD_ALLOC_ID").is_some_and(|id| id != known.native) {
             return None;
         }
         Some(TaskNaming {
-            workload: Some(said.remove("NOMAD_JOB_ID")?),
-            group: said.remove("NOMAD_GROUP_NAME"),
-            name: said.remove("NOMAD_ALLOC_NAME").unwrap_or_else(|| known.name.clone()),
-            namespace: said.remove("NOMAD_NAMESPACE").unwrap_or_default(),
+            workload: Some(variables.remove("NOMAD_JOB_ID")?),
+            group: variables.remove("NOMAD_GROUP_NAME"),
+            name: variables.remove("NOMAD_ALLOC_NAME").unwrap_or_else(|| known.name.clone()),
+            namespace: variables.remove("NOMAD_NAMESPACE").unwrap_or_default(),
             ..known.clone()
         })
     }

@@ -33,7 +33,7 @@ use self::parents::ParentTable;
 use self::shares::UserShares;
 use super::Config;
 use super::identity::{AllocCgroup, TaskNaming};
-use super::kept::{ObservedJournal, RecordLocation};
+use super::journal::{ObservedJournal, RecordLocation};
 use super::lives::{AllLives, Event, Lives, Measures, State};
 use super::naming::{Inquiries, RuntimePlaces, SourceReply};
 use super::processes::ProcessGroups;
@@ -54,7 +54,7 @@ const BEAT: Duration = Duration::from_secs(1);
 /// Interval of the scan for unreported changes.
 const SWEEP: Duration = Duration::from_secs(10);
 /// Interval for persisting the usage of running tasks.
-const USAGE_KEPT_EACH: Duration = Duration::from_secs(300);
+const PERSIST_USAGE_EVERY: Duration = Duration::from_secs(300);
 
 /// Dependencies of an observer.
 pub struct Parts {
@@ -64,7 +64,7 @@ pub struct Parts {
     pub ends: Option<KernelEnds>,
     pub board: Arc<Board>,
     /// The parent cgroup of managed tasks.
-    pub ours: CgroupPath,
+    pub managed_parent: CgroupPath,
     pub clock: Arc<dyn Clock>,
     pub metrics: Arc<Metrics>,
     /// Where totals are persisted. `None`: they end with this agent.
@@ -74,7 +74,7 @@ pub struct Parts {
 /// A running observer thread. Dropping it stops the thread.
 pub struct Observer {
     stop: Arc<AtomicBool>,
-    bell: WakeSignal,
+    wake: WakeSignal,
     delivered: Arc<Mutex<Vec<AllocId>>>,
     waiting: Arc<AtomicUsize>,
     is_short: Arc<AtomicBool>,
@@ -86,7 +86,7 @@ impl Observer {
     /// thread or file descriptor available.
     pub fn start(parts: Parts) -> std::io::Result<Observer> {
         let inquiries = Inquiries::new(RuntimePlaces::new(parts.sampling.roots.clone(), &parts.config), &parts.config)?;
-        let bell = inquiries.bell();
+        let wake_signal = inquiries.wake_signal();
         let (stop, delivered) = (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<AllocId>>>::default());
         let waiting = Arc::new(AtomicUsize::new(usize::MAX));
         let mut work = ObserverThread::new(parts, inquiries, Arc::clone(&delivered), Arc::clone(&waiting));
@@ -100,7 +100,7 @@ impl Observer {
             work.keep_usage();
         };
         let thread = std::thread::Builder::new().name("observer".into()).spawn(begin)?;
-        Ok(Observer { stop, bell, delivered, waiting, is_short, thread: Mutex::new(Some(thread)) })
+        Ok(Observer { stop, wake: wake_signal, delivered, waiting, is_short, thread: Mutex::new(Some(thread)) })
     }
 
     /// Whether all running workloads have been found and named.
@@ -118,7 +118,7 @@ impl Observer {
         let mut delivered = lock(&self.delivered);
         delivered.extend(ids);
         if !delivered.is_empty() {
-            self.bell.ring();
+            self.wake.ring();
         }
     }
 }
@@ -127,7 +127,7 @@ impl Observer {
     /// Stops the thread. Persisted state is on disk when this returns.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.bell.ring();
+        self.wake.ring();
         if let Some(thread) = lock(&self.thread).take() {
             // The thread panicked, which was logged.
             let _ = thread.join();
@@ -166,7 +166,7 @@ struct ObserverThread {
     parts: Parts,
     scanner: CgroupScanner,
     inquiries: Inquiries,
-    bell: WakeSignal,
+    wake: WakeSignal,
     allocs: ObservedAllocs,
     delivered: Arc<Mutex<Vec<AllocId>>>,
     /// Number of tasks that are measured and not shown yet.
@@ -177,7 +177,7 @@ struct ObserverThread {
     /// Number of lives that were numbered.
     numbers: Cell<u64>,
     /// Where the last round of checks of empty cgroups stopped, and the number of rounds.
-    looked: (String, usize),
+    check_round: (String, usize),
     shares: UserShares,
     /// `None`: processes without a cgroup are not observed.
     processes: Option<ProcessGroups>,
@@ -185,13 +185,13 @@ struct ObserverThread {
     parents: ParentTable,
     touched: BTreeSet<AllocId>,
     changes: Vec<TotalsChange>,
-    kept: ObservedJournal,
+    journal: ObservedJournal,
     /// Last time that a workload had a task.
     seen: HashMap<(JobId, TaskName), Instant>,
     next_beat: Instant,
     next_sweep: Instant,
     next_usage: Instant,
-    has_begun: bool,
+    has_started: bool,
 }
 
 impl ObserverThread {
@@ -204,13 +204,13 @@ impl ObserverThread {
         let now = parts.clock.instant();
         let mut all_parents = ParentTable::new(&parts.sampling, &parts.config);
         // The managed tasks, which are all below it.
-        all_parents.begin(&format!("{}/", parts.ours.as_str()), AllocCgroup::Task);
+        all_parents.begin(&format!("{}/", parts.managed_parent.as_str()), AllocCgroup::Task);
         let shares = UserShares::new(parts.config.max_allocs);
         let processes = parts.config.processes.then(|| ProcessGroups::new(&parts.sampling, &parts.clock));
         ObserverThread {
-            scanner: CgroupScanner::new(&parts.sampling, parts.ours.as_str()),
+            scanner: CgroupScanner::new(&parts.sampling, parts.managed_parent.as_str()),
             parts,
-            bell: inquiries.bell(),
+            wake: inquiries.wake_signal(),
             inquiries,
             allocs: ObservedAllocs::default(),
             delivered,
@@ -218,30 +218,30 @@ impl ObserverThread {
             is_short: Arc::default(),
             lives: AllLives::default(),
             numbers: Cell::new(0),
-            looked: (String::new(), 0),
+            check_round: (String::new(), 0),
             shares,
             processes,
             parents: all_parents,
             touched: BTreeSet::new(),
             changes: Vec::new(),
-            kept: ObservedJournal::default(),
+            journal: ObservedJournal::default(),
             seen: HashMap::new(),
             next_beat: now + BEAT,
             next_sweep: now + SWEEP,
-            next_usage: now + USAGE_KEPT_EACH,
-            has_begun: false,
+            next_usage: now + PERSIST_USAGE_EVERY,
+            has_started: false,
         }
     }
 
     fn begin(&mut self) {
         self.scanner.scan();
-        self.go_on();
+        self.resume();
         self.follow();
         // The totals that are published now include the tasks that do not begin again.
         self.lives.to_sweep().iter().for_each(|path| self.happens(path, Event::Sweep));
         self.sample_processes();
-        self.ask_for_waiting();
-        self.has_begun = true;
+        self.query_waiting();
+        self.has_started = true;
         self.show();
         self.waiting.store(self.lives.waiting(), Ordering::Relaxed);
         self.count();
@@ -249,7 +249,7 @@ impl ObserverThread {
 
     fn turn(&mut self) {
         self.wait();
-        let ScanChanges { removed, made, changed } = self.scanner.news();
+        let ScanChanges { removed, made, changed } = self.scanner.take_changes();
         // Final usage must be applied before the removal.
         self.process_end_records();
         self.process_changes(&removed, &made, &changed);
@@ -261,7 +261,7 @@ impl ObserverThread {
             self.next_beat = now + BEAT;
             self.sample_processes();
             self.count();
-            self.kept.commit();
+            self.journal.commit();
             self.check_empty();
             is_all |= self.has_room_for_more();
         }
@@ -271,7 +271,7 @@ impl ObserverThread {
             self.sweep(now);
         }
         if is_time(self.next_usage) {
-            self.next_usage = now + USAGE_KEPT_EACH;
+            self.next_usage = now + PERSIST_USAGE_EVERY;
             self.keep_usage();
         }
         self.process_deadlines(&removed, is_all, now);
@@ -286,7 +286,7 @@ impl ObserverThread {
         let until = self.lives.next_due().into_iter().chain(unnamed).chain([self.next_beat, self.next_sweep]);
         let left = until.min().unwrap_or(now).saturating_duration_since(now).max(Duration::from_millis(1));
         let watched = self.scanner.watch().map(AsFd::as_fd).into_iter();
-        self.bell.wait(watched.chain(self.parts.ends.as_ref().map(AsFd::as_fd)), left);
+        self.wake.wait(watched.chain(self.parts.ends.as_ref().map(AsFd::as_fd)), left);
     }
 
     fn process_changes(&mut self, removed: &[String], made: &[String], changed: &[String]) {
@@ -306,7 +306,7 @@ impl ObserverThread {
         }
         for path in changed {
             // Perhaps for the last time.
-            self.look_last(self.reader_of(path));
+            self.read_last(self.reader_of(path));
             self.read_freezer(path);
             if self.lives.get(path).is_some_and(|lives| matches!(lives.state(), State::Empty { .. })) {
                 self.happens(path, Event::Occupied);
@@ -325,7 +325,7 @@ impl ObserverThread {
                 }
                 SourceReply::Exit(path, number, facts) => self.happens(&path, Event::Exited { number, facts }),
                 SourceReply::Renamed(ids) => self.renamed(&ids),
-                SourceReply::Restarting(asked_at, ids) => self.set_waits(asked_at, &ids),
+                SourceReply::Restarting(requested_at, ids) => self.set_waits(requested_at, &ids),
                 SourceReply::Waiting(all) => self.show_waiting(all),
             }
         }
@@ -341,8 +341,8 @@ impl ObserverThread {
     }
 
     fn sweep(&mut self, now: Instant) {
-        self.inquiries.ask_for_renames();
-        self.ask_for_restarts();
+        self.inquiries.query_renames();
+        self.query_restarts();
         self.read_freezers();
         self.scanner.sweep();
         self.find_removed();
@@ -365,7 +365,7 @@ impl ObserverThread {
         }
         for path in checks {
             if is_check(self, path) && self.scanner.tree().task_at(path).is_none() {
-                self.happens(path, Event::Gone);
+                self.happens(path, Event::NoTask);
             }
         }
         due.iter().for_each(|path| self.happens(path, Event::Due));
@@ -374,11 +374,11 @@ impl ObserverThread {
     /// Publishes the changes on the board.
     fn show(&mut self) {
         let delivered = std::mem::take(&mut *lock(&self.delivered));
-        let gone = self.allocs.forget(&delivered);
-        if let Some(parents) = self.parents.news() {
+        let removed = self.allocs.forget(&delivered);
+        if let Some(parents) = self.parents.take_changed() {
             self.parts.board.set_parents(parents);
         }
-        if self.touched.is_empty() && self.changes.is_empty() && gone.is_empty() {
+        if self.touched.is_empty() && self.changes.is_empty() && removed.is_empty() {
             return;
         }
         let touched = std::mem::take(&mut self.touched);
@@ -386,12 +386,12 @@ impl ObserverThread {
         let changes = std::mem::take(&mut self.changes);
         let now = self.parts.clock.instant();
         self.seen.extend(changes.iter().map(|change| (change.key(), now)));
-        self.parts.board.observe(shown, &gone, |totals| {
+        self.parts.board.observe(shown, &removed, |totals| {
             changes.iter().for_each(|change| change.apply(totals));
             let keys: BTreeSet<_> = changes.iter().map(TotalsChange::key).collect();
             for key in keys {
                 let of = totals.workloads.get(&key).map(Arc::clone);
-                of.into_iter().for_each(|of| self.kept.totals(key.clone(), of));
+                of.into_iter().for_each(|of| self.journal.totals(key.clone(), of));
             }
         });
         self.count();

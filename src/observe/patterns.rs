@@ -43,7 +43,9 @@ impl ObservedPattern {
         match self {
             ObservedPattern::Id(pattern) => matches(pattern, id),
             ObservedPattern::Image(pattern) => naming.image.as_ref().is_some_and(|image| matches(pattern, image)),
-            ObservedPattern::Label { name, value } => naming.label(name).is_some_and(|said| matches(value, said)),
+            ObservedPattern::Label { name, value } => {
+                naming.label(name).is_some_and(|reported| matches(value, reported))
+            }
         }
     }
 
@@ -98,20 +100,20 @@ impl WorkloadRule {
 
     fn workload(&self, id: &str, naming: &TaskNaming) -> Option<String> {
         let is_of = self.of.fits(id, naming);
-        let said = match &self.workload {
+        let reported = match &self.workload {
             RuleWorkload::Text(text) => Some(text.as_str()),
-            RuleWorkload::Label(name) => naming.label(name).filter(|said| !said.is_empty()),
+            RuleWorkload::Label(name) => naming.label(name).filter(|reported| !reported.is_empty()),
         };
-        said.filter(|_| is_of).map(str::to_owned)
+        reported.filter(|_| is_of).map(str::to_owned)
     }
 
     /// The labels that the rule reads.
     pub fn labels(&self) -> impl Iterator<Item = &str> {
-        let said = match &self.workload {
+        let reported = match &self.workload {
             RuleWorkload::Label(name) => Some(name.as_str()),
             RuleWorkload::Text(_) => None,
         };
-        self.of.label().into_iter().chain(said)
+        self.of.label().into_iter().chain(reported)
     }
 }
 

@@ -24,7 +24,7 @@ use crate::model::units::Timestamp;
 use crate::model::usage::{Field, Usage};
 
 /// The cgroup of each process is read again at every tenth sample.
-const ASKED_EACH: u32 = 10;
+const CGROUP_READ_EACH: u32 = 10;
 /// Maximum length of a chain of parents: PIDs may be reused while it is followed.
 const MOST_PARENTS: usize = 64;
 
@@ -36,7 +36,7 @@ pub struct ProcessGroups {
     groups: BTreeMap<u32, ProcessGroup>,
     /// Whether a process is in no task's cgroup.
     outside: HashMap<ProcessId, bool>,
-    looks: u32,
+    samples: u32,
     left_out: u64,
 }
 
@@ -81,7 +81,7 @@ pub struct GroupFilter<'a> {
     /// Main processes of managed tasks: not shown, nor are their supervisors and children.
     pub tasks: &'a BTreeSet<u32>,
     /// Whether a group of that name is shown.
-    pub wants: &'a dyn Fn(&str) -> bool,
+    pub is_shown: &'a dyn Fn(&str) -> bool,
     /// Maximum number of groups.
     pub room: usize,
 }
@@ -89,7 +89,7 @@ pub struct GroupFilter<'a> {
 /// A change since the last sample.
 #[derive(Debug)]
 pub enum GroupChange {
-    Begun { key: String, naming: Box<TaskNaming>, reader: Arc<TaskReader>, since: Timestamp },
+    Started { key: String, naming: Box<TaskNaming>, reader: Arc<TaskReader>, since: Timestamp },
     Ended { key: String },
 }
 
@@ -107,7 +107,7 @@ impl ProcessGroups {
             clock: Arc::clone(clock),
             groups: BTreeMap::new(),
             outside: HashMap::new(),
-            looks: 0,
+            samples: 0,
             left_out: 0,
         }
     }
@@ -119,14 +119,14 @@ impl ProcessGroups {
         self.left_out
     }
 
-    pub fn look(&mut self, filter: &GroupFilter<'_>) -> Vec<GroupChange> {
+    pub fn sample(&mut self, filter: &GroupFilter<'_>) -> Vec<GroupChange> {
         let at = self.clock.now();
         let seen = self.outsiders(filter);
         let mut by_group: BTreeMap<u32, Vec<SampledProcess>> = BTreeMap::new();
         for process in seen {
             by_group.entry(process.stat.group).or_default().push(process);
         }
-        let mut news = Vec::new();
+        let mut changes = Vec::new();
         self.groups.retain(|number, group| {
             if by_group.contains_key(number) {
                 return true;
@@ -134,7 +134,7 @@ impl ProcessGroups {
             group.ends(&[]);
             if let Some(reader) = &group.reader {
                 reader.report(group.usage(&[]), at);
-                news.push(GroupChange::Ended { key: group.key.clone() });
+                changes.push(GroupChange::Ended { key: group.key.clone() });
             }
             false
         });
@@ -145,20 +145,20 @@ impl ProcessGroups {
             group.ends(&seen);
             if group.reader.is_none() && !is_new {
                 let native = called(number, &seen);
-                if !(filter.wants)(&native) {
+                if !(filter.is_shown)(&native) {
                     continue;
                 }
                 if self.running() >= filter.room {
                     self.left_out += 1;
                     continue;
                 }
-                news.push(self.show(number, &seen, &native));
+                changes.push(self.show(number, &seen, &native));
             }
             if let Some(ProcessGroup { reader: Some(reader), .. }) = self.groups.get(&number) {
                 reader.report(self.groups[&number].usage(&seen), at);
             }
         }
-        news
+        changes
     }
 
     fn show(&mut self, number: u32, seen: &[SampledProcess], native: &str) -> GroupChange {
@@ -176,7 +176,7 @@ impl ProcessGroups {
         };
         let group = self.groups.get_mut(&number).expect("it was just looked at, so it must be there");
         group.reader = Some(Arc::clone(&reader));
-        GroupChange::Begun { key: group.key.clone(), naming: Box::new(naming), reader, since: Timestamp(since) }
+        GroupChange::Started { key: group.key.clone(), naming: Box::new(naming), reader, since: Timestamp(since) }
     }
 
     /// All processes that are in no task's cgroup.
@@ -206,11 +206,11 @@ impl ProcessGroups {
         };
         // Kernel threads have group 0.
         all.retain(|process| process.stat.group != 0 && !is_known(process.id.pid));
-        let ask_all = self.looks.is_multiple_of(ASKED_EACH);
-        self.looks = self.looks.wrapping_add(1);
+        let query_all = self.samples.is_multiple_of(CGROUP_READ_EACH);
+        self.samples = self.samples.wrapping_add(1);
         let before = std::mem::take(&mut self.outside);
         for process in &all {
-            let known = before.get(&process.id).copied().filter(|_| !ask_all);
+            let known = before.get(&process.id).copied().filter(|_| !query_all);
             let is_outside = known.or_else(|| {
                 let bytes = roots.read_proc(format!("{}/cgroup", process.id.pid)).ok()?;
                 Some(cgroup::places(&bytes).all(|place| !(filter.own)(&place)))
@@ -301,13 +301,14 @@ mod tests {
             std::fs::remove_dir_all(self.dir.path().join(pid.to_string())).unwrap();
         }
         /// IDs that begin, keys that end.
-        fn look(&mut self, room: usize) -> Vec<String> {
-            let (own, wants) = (|place: &str| place.starts_with("/task"), |name: &str| !name.starts_with("secret"));
-            let filter = GroupFilter { own: &own, agent: 3, tasks: &[7].into(), wants: &wants, room };
-            let news = self.processes.look(&filter);
-            news.into_iter()
-                .map(|news| match news {
-                    GroupChange::Begun { naming, .. } => format!("+{}", naming.native),
+        fn sample(&mut self, room: usize) -> Vec<String> {
+            let (own, accepts) = (|place: &str| place.starts_with("/task"), |name: &str| !name.starts_with("secret"));
+            let filter = GroupFilter { own: &own, agent: 3, tasks: &[7].into(), is_shown: &accepts, room };
+            let changes = self.processes.sample(&filter);
+            changes
+                .into_iter()
+                .map(|change| match change {
+                    GroupChange::Started { naming, .. } => format!("+{}", naming.native),
                     GroupChange::Ended { key } => format!("-{key}"),
                 })
                 .collect()
@@ -325,8 +326,8 @@ mod tests {
         let mut host = ProcessHost::new();
         host.run(10, (2, 10), "we (b", 100, "/");
         host.run(11, (10, 10), "worker", 50, "/a");
-        assert!(host.look(9).is_empty(), "it may be gone at once");
-        assert_eq!(host.look(9), ["+we (b/10"]);
+        assert!(host.sample(9).is_empty(), "it may be gone at once");
+        assert_eq!(host.sample(9), ["+we (b/10"]);
         let used = host.used(10);
         assert_eq!(
             (used.cpu_user_ns(), used.cpu_system_ns()),
@@ -336,18 +337,18 @@ mod tests {
         assert_eq!((used.processes(), used.page_faults_major()), (Some(2), Some(4)));
         host.end(11);
         host.run(10, (2, 10), "we (b", 101, "/");
-        assert!(host.look(9).is_empty());
+        assert!(host.sample(9).is_empty());
         assert_eq!((host.used(10).cpu_user_ns(), host.used(10).processes()), (Some(151 * TICK), Some(1)));
         // The same PID belongs to another process now.
         host.run(11, (10, 10), "worker", 1, "/a");
         let stat =
             std::fs::read_to_string(host.dir.path().join("11/stat")).unwrap().replace(" 11 0 10 0", " 99 0 10 0");
         std::fs::write(host.dir.path().join("11/stat"), stat).unwrap();
-        host.look(9);
+        host.sample(9);
         assert_eq!(host.used(10).cpu_user_ns(), Some(152 * TICK));
         host.end(10);
         host.end(11);
-        assert_eq!(host.look(9), ["-process:10:10"]);
+        assert_eq!(host.sample(9), ["-process:10:10"]);
         assert!(host.processes.groups.is_empty() && host.processes.outside.is_empty(), "nothing of it is kept");
     }
 
@@ -367,29 +368,29 @@ mod tests {
         std::fs::write(host.dir.path().join("40/stat"), "garbage").unwrap();
         host.run(1, (0, 1), "init", 1, "/");
         host.run(50, (1, 50), "orphan", 1, "/");
-        host.look(9);
-        assert_eq!(host.look(9), ["+init/1", "+orphan/50"]);
+        host.sample(9);
+        assert_eq!(host.sample(9), ["+init/1", "+orphan/50"]);
     }
 
     #[test]
     fn process_moved_into_its_own_cgroup_ends_as_process_group() {
         let mut host = ProcessHost::new();
         host.run(10, (2, 10), "moves", 1, "/");
-        host.look(9);
-        assert_eq!(host.look(9), ["+moves/10"]);
+        host.sample(9);
+        assert_eq!(host.sample(9), ["+moves/10"]);
         host.run(10, (2, 10), "moves", 2, "/task");
-        let news: Vec<String> = (0..ASKED_EACH).flat_map(|_| host.look(9)).collect();
-        assert_eq!(news, ["-process:10:10"]);
+        let changes: Vec<String> = (0..CGROUP_READ_EACH).flat_map(|_| host.sample(9)).collect();
+        assert_eq!(changes, ["-process:10:10"]);
     }
 
     #[test]
     fn process_groups_above_the_limit_are_counted_as_left_out() {
         let mut host = ProcessHost::new();
         (10..15).for_each(|pid| host.run(pid, (2, pid), "many", 1, "/"));
-        host.look(3);
-        assert_eq!((host.look(3).len(), host.processes.left_out(), host.processes.running()), (3, 2, 3));
+        host.sample(3);
+        assert_eq!((host.sample(3).len(), host.processes.left_out(), host.processes.running()), (3, 2, 3));
         host.end(10);
-        assert_eq!(host.look(3).len(), 2, "one goes, and another one has its place");
+        assert_eq!(host.sample(3).len(), 2, "one goes, and another one has its place");
         assert_eq!(host.processes.left_out(), 1);
     }
 }

@@ -68,8 +68,8 @@ pub struct ScanChanges {
 }
 
 impl CgroupScanner {
-    /// Scans nothing yet. `ours`: the parent cgroup of managed tasks.
-    pub fn new(sampling: &Arc<Sampling>, ours: &str) -> CgroupScanner {
+    /// Scans nothing yet. `managed`: the parent cgroup of managed tasks.
+    pub fn new(sampling: &Arc<Sampling>, managed: &str) -> CgroupScanner {
         let hierarchies = sampling.layout.hierarchies().iter().enumerate();
         let is_walked = |h: &Hierarchy| h.version == CgroupVersion::V2 || WALKED.iter().any(|name| h.has(name));
         let walked: Vec<usize> =
@@ -83,7 +83,7 @@ impl CgroupScanner {
             sampling: Arc::clone(sampling),
             walked,
             owners,
-            tree: CgroupTree::new(ours),
+            tree: CgroupTree::new(managed),
             is_blind: watch.is_err(),
             population: None,
             watch: watch.ok(),
@@ -116,7 +116,7 @@ impl CgroupScanner {
     }
 
     /// The changes since the last call.
-    pub fn news(&mut self) -> ScanChanges {
+    pub fn take_changes(&mut self) -> ScanChanges {
         let mut notices = Vec::new();
         if let Some(watch) = &self.watch
             && let Err(error) = watch.read(|notice| notices.push(notice))
@@ -124,29 +124,29 @@ impl CgroupScanner {
             tracing::warn!(%error, "cannot read inotify events of cgroups");
             self.is_blind = true;
         }
-        let mut news = ScanChanges::default();
+        let mut changes = ScanChanges::default();
         for notice in notices {
-            self.apply(notice, &mut news);
+            self.apply(notice, &mut changes);
         }
-        news
+        changes
     }
 
-    fn apply(&mut self, notice: DirEvent, news: &mut ScanChanges) {
+    fn apply(&mut self, notice: DirEvent, changes: &mut ScanChanges) {
         match notice {
             DirEvent::Made { watch, name } => {
                 let Some((place, above)) = self.directories.get(&watch).cloned() else { return };
-                news.made.extend(self.enter(place, &format!("{above}/{name}")));
+                changes.made.extend(self.enter(place, &format!("{above}/{name}")));
             }
             DirEvent::Removed { watch, name } => {
                 let Some((place, above)) = self.directories.get(&watch).cloned() else { return };
                 let path = format!("{above}/{name}");
                 self.tree.remove(place, &path);
                 self.settled.remove(&path);
-                let gone = (place, path);
-                self.unwatched.remove(&gone);
-                news.removed.push(gone.1);
+                let removed = (place, path);
+                self.unwatched.remove(&removed);
+                changes.removed.push(removed.1);
             }
-            DirEvent::Changed { watch } => news.changed.extend(self.event_watches.get(&watch).cloned()),
+            DirEvent::Changed { watch } => changes.changed.extend(self.event_watches.get(&watch).cloned()),
             DirEvent::Dropped { watch } => {
                 if let Some(place) = self.directories.remove(&watch)
                     && self.watches.get(&place) == Some(&watch)
@@ -165,7 +165,7 @@ impl CgroupScanner {
 
     /// Scans for changes that inotify did not report.
     pub fn sweep(&mut self) {
-        self.tree.forget_gone();
+        self.tree.forget_removed();
         if std::mem::take(&mut self.is_blind) {
             // Without watches it stays true.
             self.is_blind = self.watch.is_none();
@@ -216,8 +216,8 @@ impl CgroupScanner {
 
     /// Whether it has a process. `None`: it does not exist or cannot be read.
     pub fn has_processes(&self, path: &str) -> Option<bool> {
-        let ask = |place: usize| self.has_processes_in(place, path);
-        (0..self.walked.len()).filter_map(ask).reduce(|a, b| a || b)
+        let request = |place: usize| self.has_processes_in(place, path);
+        (0..self.walked.len()).filter_map(request).reduce(|a, b| a || b)
     }
     fn has_processes_in(&self, place: usize, path: &str) -> Option<bool> {
         let mut file = File::open(self.directory(place, path)?.join("cgroup.procs")).ok()?;
@@ -263,7 +263,7 @@ impl CgroupScanner {
 
     /// Whether it, or a former child, has ever used CPU time.
     pub fn has_run(&self, path: &str) -> bool {
-        let ask = |place: usize| {
+        let request = |place: usize| {
             let directory = self.directory(place, path)?;
             if let Ok(ns) = std::fs::read_to_string(directory.join("cpuacct.usage")) {
                 return Some(ns.trim_end() != "0");
@@ -271,7 +271,7 @@ impl CgroupScanner {
             let stat = std::fs::read_to_string(directory.join("cpu.stat")).ok()?;
             stat.lines().next().map(|usage| usage.starts_with("usage_usec ") && usage != "usage_usec 0")
         };
-        (0..self.walked.len()).filter_map(ask).any(|has_run| has_run)
+        (0..self.walked.len()).filter_map(request).any(|has_run| has_run)
     }
 
     /// Inode of the cgroup at this path, which identifies it. `None`: it does not exist.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::exits::ExitFacts;
 use super::identity::TaskNaming;
 use super::naming::{EndAnswer, EndedLife, Inquiry, QuestionTopic, Runtime, RuntimePlaces};
-use super::questions::END_IS_AWAITED;
+use super::query_queue::END_IS_AWAITED;
 use crate::host::roots::Roots;
 use crate::host::systemd::{self, Manager, ServicePhase, ServiceReport};
 use crate::model::task::{ExitStatus, ServiceResult};
@@ -44,18 +44,18 @@ pub fn runtime(places: &RuntimePlaces) -> Box<dyn Runtime> {
     ))
 }
 
-/// How services ended, from systemd. `ask`: what systemd reports of a unit. Errors: a sentence; it does not answer.
+/// How services ended, from systemd. `query`: what systemd reports of a unit. Errors: a sentence; it does not answer.
 struct SystemdRuntime<A> {
-    ask: A,
+    query: A,
     room: QueryBudget,
     instances: QueryBudget,
     silent_until: Option<Instant>,
 }
 
 impl<A: FnMut(&str) -> Result<Option<ServiceReport>, String>> SystemdRuntime<A> {
-    fn new(ask: A) -> SystemdRuntime<A> {
+    fn new(request: A) -> SystemdRuntime<A> {
         let instances = QueryBudget::new(MOST_INSTANCES_AT_ONCE, PAUSE_OF_INSTANCES);
-        SystemdRuntime { ask, room: QueryBudget::new(MOST_AT_ONCE, PAUSE), instances, silent_until: None }
+        SystemdRuntime { query: request, room: QueryBudget::new(MOST_AT_ONCE, PAUSE), instances, silent_until: None }
     }
 
     fn report(&mut self, unit: &str, now: Instant) -> Option<ServiceReport> {
@@ -66,7 +66,7 @@ impl<A: FnMut(&str) -> Result<Option<ServiceReport>, String>> SystemdRuntime<A> 
         if !is_in_share || !self.room.take(now) {
             return None;
         }
-        match (self.ask)(unit) {
+        match (self.query)(unit) {
             Ok(report) => report,
             Err(error) => {
                 tracing::debug!(%error, "systemd did not report how a service ended");
@@ -139,7 +139,7 @@ fn slice_of(path: &str) -> Option<&str> {
 
 /// How this life ended, if the report is about it.
 fn end_of(report: &ServiceReport, life: &EndedLife) -> EndAnswer {
-    let ended_at = life.ended_at.map_or(life.gone_at, |at| Timestamp(at.0.saturating_add(APART)));
+    let ended_at = life.ended_at.map_or(life.removed_at, |at| Timestamp(at.0.saturating_add(APART)));
     let began_at = life.began_at.map(|at| Timestamp(at.0.saturating_sub(BEGINS_APART)));
     let is_over = matches!(report.phase, ServicePhase::Over | ServicePhase::Restarting);
     match (report.main_started_at, &report.main) {
@@ -148,10 +148,10 @@ fn end_of(report: &ServiceReport, life: &EndedLife) -> EndAnswer {
         (Some(at), Some(main)) if is_over => EndAnswer::Exit(facts(report, main.clone(), was_stopped(report, at))),
         (Some(_), _) if report.phase == ServicePhase::Ending => EndAnswer::NotYet,
         (None, _) if report.phase == ServicePhase::Over && life.ended_at.is_some() => {
-            let has_begun = report.began_at.is_some_and(|at| at <= ended_at);
+            let has_started = report.began_at.is_some_and(|at| at <= ended_at);
             let is_ended = report.over_at.zip(life.ended_at).is_some_and(|(at, ended_at)| at >= ended_at);
             let unknown = ExitStatus::Unknown("it had no main process".to_owned());
-            if has_begun && is_ended { EndAnswer::Exit(facts(report, unknown, false)) } else { EndAnswer::Nothing }
+            if has_started && is_ended { EndAnswer::Exit(facts(report, unknown, false)) } else { EndAnswer::Nothing }
         }
         (Some(_) | None, _) => EndAnswer::Nothing,
     }
@@ -180,7 +180,7 @@ mod tests {
     use crate::observe::identity::{CgroupParts, CgroupVerdict};
 
     /// Properties as `systemctl show` prints them.
-    fn said(state: &str, result: &str, main: (u8, u8), times: [u64; 5]) -> String {
+    fn properties(state: &str, result: &str, main: (u8, u8), times: [u64; 5]) -> String {
         let (active, sub) = state.split_once(' ').unwrap();
         let ((code, status), [started, ended, left, began, over]) = (main, times);
         format!(
@@ -192,11 +192,11 @@ mod tests {
     }
     /// Milliseconds.
     fn report(state: &str, result: &str, main: (u8, u8), times: [u64; 5]) -> ServiceReport {
-        ServiceReport::parse(&said(state, result, main, times), |ms| Timestamp(ms * 1_000_000)).unwrap()
+        ServiceReport::parse(&properties(state, result, main, times), |ms| Timestamp(ms * 1_000_000)).unwrap()
     }
     fn life(began: u64, ended: u64) -> EndedLife {
         let [began_at, ended_at] = [began, ended].map(|ms| Some(Timestamp(ms * 1_000_000)));
-        EndedLife { number: 1, began_at, ended_at, gone_at: Timestamp((ended + 50) * 1_000_000) }
+        EndedLife { number: 1, began_at, ended_at, removed_at: Timestamp((ended + 50) * 1_000_000) }
     }
     fn exit(answer: &EndAnswer) -> Option<(Outcome, ExitStatus)> {
         match answer {
@@ -315,48 +315,48 @@ mod tests {
 
     #[test]
     fn systemd_is_queried_only_about_host_units() {
-        let asks = |path: &str, user| inquiry(path, user).is_some_and(|of| of.found.has_reported_end());
-        assert!(asks("/system.slice/nginx.service", None));
+        let requests = |path: &str, user| inquiry(path, user).is_some_and(|of| of.found.has_reported_end());
+        assert!(requests("/system.slice/nginx.service", None));
         for path in ["/user.slice/user-1000.slice/session-3.scope", "/system.slice/a/b.service/c", "/init.scope"] {
-            assert!(!asks(path, None), "{path}");
+            assert!(!requests(path, None), "{path}");
         }
         let of_user = "/user.slice/user-1000.slice/user@1000.service/app.slice/a.service";
-        assert!(!asks(of_user, Some(1000)) && !asks("/system.slice/nginx.service", Some(1000)));
-        assert!(!asks("/system.slice/web.service/payload/system.slice/nginx.service", None), "in a machine");
+        assert!(!requests(of_user, Some(1000)) && !requests("/system.slice/nginx.service", Some(1000)));
+        assert!(!requests("/system.slice/web.service/payload/system.slice/nginx.service", None), "in a machine");
 
         let known = report("failed failed", "exit-code", (1, 3), [1_000, 5_000, 5_001, 1_001, 5_001]);
-        let asked = std::sync::Mutex::new(Vec::new());
+        let requested = std::sync::Mutex::new(Vec::new());
         let mut services = SystemdRuntime::new(|unit: &str| {
-            asked.lock().unwrap().push(unit.to_owned());
+            requested.lock().unwrap().push(unit.to_owned());
             Ok(Some(known.clone()))
         });
         let mut end = |path: &str| exit(&services.exit(&inquiry(path, None).unwrap(), None));
         assert!(end("/system.slice/_cpu.service").is_some());
         assert_eq!(end("/other.slice/nginx.service"), None, "the unit of this name is in another slice");
         assert_eq!(end("/machine/system.slice/nginx.service"), None, "not where systemd puts a unit");
-        assert_eq!(*asked.lock().unwrap(), ["cpu.service", "nginx.service"]);
+        assert_eq!(*requested.lock().unwrap(), ["cpu.service", "nginx.service"]);
     }
 
     #[test]
     fn burst_of_service_ends_is_queried_at_a_limited_rate() {
         let begin = Instant::now();
-        let mut asked = 0;
+        let mut requested = 0;
         let mut services = SystemdRuntime::new(|_: &str| {
-            asked += 1;
+            requested += 1;
             Ok(None)
         });
         // 1,000 a second for ten seconds.
         (0..10_000).for_each(|ms| drop(services.report("a.service", begin + Duration::from_millis(ms))));
         (0..100).for_each(|_| drop(services.report("a.service", begin + Duration::from_secs(3_600))));
-        assert_eq!(asked, 20 + 19 + 20);
+        assert_eq!(requested, 20 + 19 + 20);
     }
 
     #[test]
     fn instances_leave_half_of_the_questions_to_other_services() {
         let begin = Instant::now();
-        let (mut instances, mut others) = (0, 0);
+        let (mut instances, mut rest) = (0, 0);
         let mut services = SystemdRuntime::new(|unit: &str| {
-            *if unit.contains('@') { &mut instances } else { &mut others } += 1;
+            *if unit.contains('@') { &mut instances } else { &mut rest } += 1;
             Ok(None)
         });
         // 1,000 a second for ten seconds.
@@ -366,19 +366,19 @@ mod tests {
         }
         (0..100).for_each(|_| drop(services.report("a.service", begin + Duration::from_secs(10))));
         assert_eq!(instances, 10 + 9);
-        assert!(others >= 10, "{others}");
+        assert!(rest >= 10, "{rest}");
     }
 
     #[test]
     fn systemd_that_does_not_answer_is_left_alone_for_a_while() {
         let begin = Instant::now();
-        let mut asked = 0;
+        let mut requested = 0;
         let mut services = SystemdRuntime::new(|_: &str| {
-            asked += 1;
+            requested += 1;
             Err("no answer".to_owned())
         });
         (0..60).for_each(|s| assert_eq!(services.report("a.service", begin + Duration::from_secs(s)), None));
-        assert_eq!(asked, 6);
+        assert_eq!(requested, 6);
     }
 
     /// The tests of this machine ask nothing of its systemd.

@@ -83,14 +83,14 @@ impl Runtime for SlurmRuntime {
             "SLURM_JOB_SLUID",
         ];
         let known = &inquiry.found.naming;
-        let mut said = facts::environment(&self.0, &inquiry.directories, &JOB);
+        let mut variables = facts::environment(&self.0, &inquiry.directories, &JOB);
         let is_late = is_named_late(&inquiry.found);
-        if is_late && !said.contains_key("SLURM_JOB_ID") {
+        if is_late && !variables.contains_key("SLURM_JOB_ID") {
             // Processes of `extern` do not have the variables; those of other steps do.
             let jobs: Vec<_> = inquiry.directories.iter().filter_map(|at| Some(at.parent()?.to_owned())).collect();
-            said = facts::environment(&self.0, &jobs, &JOB);
+            variables = facts::environment(&self.0, &jobs, &JOB);
         }
-        let (job, sluid) = (said.remove("SLURM_JOB_ID")?, said.remove("SLURM_JOB_SLUID"));
+        let (job, sluid) = (variables.remove("SLURM_JOB_ID")?, variables.remove("SLURM_JOB_SLUID"));
         // The environment was inherited from another job's step.
         let is_of_another = if is_late { sluid.is_some_and(|it| it != known.native) } else { job != known.native };
         if is_of_another || !is_number(&job) {
@@ -98,10 +98,10 @@ impl Runtime for SlurmRuntime {
         }
         Some(TaskNaming {
             native: job.clone(),
-            name: said.remove("SLURM_JOB_NAME").unwrap_or(job),
-            user: said.remove("SLURM_JOB_USER").or_else(|| known.user.clone()),
-            workload: said.remove("SLURM_JOB_ACCOUNT"),
-            namespace: said.remove("SLURM_JOB_PARTITION").unwrap_or_default(),
+            name: variables.remove("SLURM_JOB_NAME").unwrap_or(job),
+            user: variables.remove("SLURM_JOB_USER").or_else(|| known.user.clone()),
+            workload: variables.remove("SLURM_JOB_ACCOUNT"),
+            namespace: variables.remove("SLURM_JOB_PARTITION").unwrap_or_default(),
             ..known.clone()
         })
     }

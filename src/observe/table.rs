@@ -16,13 +16,13 @@ use std::sync::Arc;
 pub use self::waiting::WaitingTask;
 use super::exits::{ExitFacts, exit};
 use super::identity::{AllocCgroup, TaskNaming};
-use super::kept::EarlierTask;
+use super::journal::EarlierTask;
 use super::texts::{MOST_TASKS, TextCounts, fit};
 use crate::board::PublishedAlloc;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocSource, Measured, TaskIdentity};
 use crate::model::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
-use crate::model::observed::{BegunAfter, ObservedAlloc, ObservedTask, SelectedLabel};
+use crate::model::observed::{ObservedAlloc, ObservedTask, RestartCause, SelectedLabel};
 use crate::model::task::Exit;
 use crate::model::text::{digest, label_value};
 use crate::model::totals::{TaskTotals, Totals, observed_key};
@@ -30,8 +30,8 @@ use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 
 /// How long, and for how many tasks, the history of forgotten tasks is kept: restarts take minutes at most.
-const KEPT: Nanos = Nanos(3_600_000_000_000);
-const MOST_KEPT: usize = 1_000;
+const RETAINED_FOR: Nanos = Nanos(3_600_000_000_000);
+const MAX_RETAINED: usize = 1_000;
 
 /// The observed allocs. Concurrency: single owner.
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ pub struct ObservedAllocs {
     /// History from an earlier agent, until the task begins again.
     earlier: HashMap<(AllocId, TaskName), EarlierTask>,
     /// History of forgotten tasks and when they ended, until they begin again.
-    gone: HashMap<(AllocId, TaskName), (Timestamp, EarlierTask)>,
+    forgotten: HashMap<(AllocId, TaskName), (Timestamp, EarlierTask)>,
     /// Total length of the paths of running tasks.
     path_bytes: usize,
     /// Changes to texts since the counts were taken.
@@ -104,9 +104,9 @@ pub enum TotalsChange {
     /// Totals from an earlier agent.
     Earlier(JobId, TaskName, Arc<TaskTotals>),
     /// A task counts from now on.
-    Begun(JobId, TaskName, Timestamp),
+    Started(JobId, TaskName, Timestamp),
     /// A task was started again.
-    BegunAgain(JobId, TaskName, BegunAfter),
+    Restarted(JobId, TaskName, RestartCause),
     Ended(JobId, TaskName, Box<Exit>),
     /// It is no task any more, but has not ended.
     Covered(JobId, TaskName, Arc<Usage>),
@@ -116,9 +116,9 @@ impl TotalsChange {
     pub fn apply(&self, totals: &mut Totals) {
         match self {
             TotalsChange::Earlier(workload, task, earlier) => totals.add(workload, task, earlier),
-            TotalsChange::Begun(workload, task, at) => totals.submitted(workload, task, *at),
-            TotalsChange::BegunAgain(workload, task, after) => {
-                totals.task_mut(workload, task).add_begun_after(*after);
+            TotalsChange::Started(workload, task, at) => totals.submitted(workload, task, *at),
+            TotalsChange::Restarted(workload, task, after) => {
+                totals.task_mut(workload, task).add_restart_cause(*after);
             }
             TotalsChange::Ended(workload, task, exit) => totals.task_mut(workload, task).add_exit(exit),
             TotalsChange::Covered(workload, task, usage) => totals.task_mut(workload, task).add_usage(usage),
@@ -127,8 +127,8 @@ impl TotalsChange {
     pub fn key(&self) -> (JobId, TaskName) {
         match self {
             TotalsChange::Earlier(workload, task, _)
-            | TotalsChange::Begun(workload, task, _)
-            | TotalsChange::BegunAgain(workload, task, _)
+            | TotalsChange::Started(workload, task, _)
+            | TotalsChange::Restarted(workload, task, _)
             | TotalsChange::Ended(workload, task, _)
             | TotalsChange::Covered(workload, task, _) => (workload.clone(), task.clone()),
         }
@@ -151,16 +151,16 @@ impl ObservedAllocs {
     pub fn set_aside(&mut self, alloc: AllocId, task: TaskName, earlier: EarlierTask, now: Timestamp) {
         let key = (alloc, task);
         self.earlier.remove(&key);
-        self.gone.insert(key, (now, earlier));
+        self.forgotten.insert(key, (now, earlier));
     }
     /// Drops the history of tasks that have not begun by now.
     pub fn forget_earlier(&mut self, now: Timestamp) {
         self.earlier.clear();
-        self.gone.retain(|_, (ended_at, _)| now.since(*ended_at) <= KEPT);
-        if let Some(too_many) = self.gone.len().checked_sub(MOST_KEPT).filter(|n| *n > 0) {
-            let mut all: Vec<_> = self.gone.iter().map(|(key, (ended_at, _))| (*ended_at, key.clone())).collect();
+        self.forgotten.retain(|_, (ended_at, _)| now.since(*ended_at) <= RETAINED_FOR);
+        if let Some(too_many) = self.forgotten.len().checked_sub(MAX_RETAINED).filter(|n| *n > 0) {
+            let mut all: Vec<_> = self.forgotten.iter().map(|(key, (ended_at, _))| (*ended_at, key.clone())).collect();
             all.sort_unstable();
-            all[..too_many].iter().for_each(|(_, key)| drop(self.gone.remove(key)));
+            all[..too_many].iter().for_each(|(_, key)| drop(self.forgotten.remove(key)));
         }
     }
     /// History of the task before its current cgroup.
@@ -220,11 +220,11 @@ impl ObservedAllocs {
     }
 
     /// Adds a task. Returns its alloc and the changes of totals.
-    pub fn begin(&mut self, begun: NewTask) -> (AllocId, Vec<TotalsChange>) {
+    pub fn begin(&mut self, new_task: NewTask) -> (AllocId, Vec<TotalsChange>) {
         self.by_source.take();
-        let NewTask { path, source, own, naming, container, rule, labels, reader, own_reader, since } = begun;
+        let NewTask { path, source, own, naming, container, rule, labels, reader, own_reader, since } = new_task;
         // The ID uses the untruncated name, with a digest.
-        let wanted = ObservedAllocs::id_of(naming.source.unwrap_or(source), &naming.native);
+        let expected = ObservedAllocs::id_of(naming.source.unwrap_or(source), &naming.native);
         let naming = fit(naming, &mut self.texts);
         let cgroup = match own {
             AllocCgroup::Task => Some(CgroupPath::from(path.as_str())),
@@ -232,7 +232,7 @@ impl ObservedAllocs {
             AllocCgroup::None | AllocCgroup::Nowhere => None,
         };
         let its_own = cgroup.as_ref().filter(|_| own == AllocCgroup::Parent);
-        let id = self.free_id(AllocId::new(wanted), &naming, &path, its_own);
+        let id = self.free_id(AllocId::new(expected), &naming, &path, its_own);
         let held = self.allocs.entry(id.clone()).or_insert_with(|| TrackedAlloc::new(&id));
         held.ended_at = None;
         if held.tasks.iter().all(|task| task.reader.is_none()) {
@@ -244,8 +244,8 @@ impl ObservedAllocs {
             Some(at) => at,
             None => {
                 let key = (id.clone(), task.clone());
-                let gone = self.gone.remove(&key).map(|(_, earlier)| earlier);
-                let earlier = self.earlier.remove(&key).or(gone);
+                let removed = self.forgotten.remove(&key).map(|(_, earlier)| earlier);
+                let earlier = self.earlier.remove(&key).or(removed);
                 held.tasks.push(earlier.map(TrackedTask::of).unwrap_or_default());
                 Arc::make_mut(&mut held.identity).tasks.push(TaskIdentity {
                     name: task.clone(),
@@ -285,9 +285,9 @@ impl ObservedAllocs {
         self.path_bytes += path.len();
         self.places.insert(path, (id.clone(), at));
         let Some(workload) = workload else { return (id, Vec::new()) };
-        let begun = since.map(|since| TotalsChange::Begun(workload.clone(), task.clone(), since));
-        let again = after.map(|after| TotalsChange::BegunAgain(workload, task, after));
-        (id, begun.into_iter().chain(again).collect())
+        let change = since.map(|since| TotalsChange::Started(workload.clone(), task.clone(), since));
+        let again = after.map(|after| TotalsChange::Restarted(workload, task, after));
+        (id, change.into_iter().chain(again).collect())
     }
 
     /// Updates the names. Returns the alloc if anything changed. Its ID stays.
@@ -387,16 +387,16 @@ impl ObservedAllocs {
     /// Removes ended allocs whose series were delivered. Returns them.
     pub fn forget(&mut self, ids: &[AllocId]) -> Vec<AllocId> {
         let over = |id: &&AllocId| self.allocs.get(*id).is_some_and(|held| held.ended_at.is_some());
-        let gone: Vec<AllocId> = ids.iter().filter(over).cloned().collect();
-        for id in &gone {
+        let removed: Vec<AllocId> = ids.iter().filter(over).cloned().collect();
+        for id in &removed {
             let Some(held) = self.allocs.remove(id) else { continue };
             for (known, task) in held.identity.tasks.iter().zip(&held.tasks) {
                 let earlier = EarlierTask::of(&task.shown, task.attempts);
                 let ended_at = held.ended_at.unwrap_or_default();
-                self.gone.insert((id.clone(), known.name.clone()), (ended_at, earlier));
+                self.forgotten.insert((id.clone(), known.name.clone()), (ended_at, earlier));
             }
         }
-        gone
+        removed
     }
 
     /// Keys of workloads with a running or shown task.
@@ -439,7 +439,7 @@ impl ObservedAllocs {
 
     /// The alloc's ID, with a suffix if another running cgroup already has that name: for a task of the same name, or
     /// as an alloc's own cgroup.
-    fn free_id(&self, wanted: AllocId, naming: &TaskNaming, path: &str, own: Option<&CgroupPath>) -> AllocId {
+    fn free_id(&self, expected: AllocId, naming: &TaskNaming, path: &str, own: Option<&CgroupPath>) -> AllocId {
         let is_taken = |held: &TrackedAlloc| {
             let mut tasks = held.identity.tasks.iter().zip(&held.tasks);
             let same_name = tasks.find(|(known, _)| known.name.as_str() == naming.task);
@@ -448,9 +448,9 @@ impl ObservedAllocs {
             let is_another = held.native != naming.native || (own.is_some() && held.identity.cgroup.as_ref() != own);
             runs || is_full || (is_another && held.ended_at.is_none())
         };
-        match self.allocs.get(&wanted) {
-            Some(held) if is_taken(held) => AllocId::new(format!("{wanted}~{:016x}", digest(path))),
-            Some(_) | None => wanted,
+        match self.allocs.get(&expected) {
+            Some(held) if is_taken(held) => AllocId::new(format!("{expected}~{:016x}", digest(path))),
+            Some(_) | None => expected,
         }
     }
 }
@@ -565,9 +565,9 @@ mod tests {
     fn the_same_name_again_counts_on_top_of_what_was_and_its_workload_has_each_end() {
         let (mut allocs, mut totals) = (ObservedAllocs::default(), Totals::default());
         for n in 0..40 {
-            let (id, begun) = allocs.begin(task(&format!("/docker/{n}"), "web", "web", reader(10, 100 + n)));
+            let (id, change) = allocs.begin(task(&format!("/docker/{n}"), "web", "web", reader(10, 100 + n)));
             assert_eq!((id.as_str(), allocs.running()), ("docker:web", 1));
-            begun.iter().for_each(|begun| begun.apply(&mut totals));
+            change.iter().for_each(|change| change.apply(&mut totals));
             let facts = ExitFacts {
                 status: ExitStatus::Code(3),
                 oom: n == 0,
@@ -591,7 +591,7 @@ mod tests {
             (Some(400), 39, 1)
         );
         assert_eq!(of.exit_codes[&3], 39);
-        assert_eq!(of.begun_after, [1, 38, 0], "the first time is none");
+        assert_eq!(of.restart_causes, [1, 38, 0], "the first time is none");
         let shown = allocs.published(&id).unwrap().observed.unwrap();
         assert_eq!((shown.ended_at, shown.tasks[0].exits.len()), (Some(Timestamp(9)), 10));
         assert_eq!(allocs.forget(&[id.clone(), "docker:other".into()]), [id]);
@@ -744,8 +744,8 @@ mod tests {
             allocs.forget(&[AllocId::new(format!("docker:job-{n}"))]);
         }
         allocs.forget_earlier(minute(126));
-        assert_eq!(allocs.gone.len(), MOST_KEPT);
-        assert!(allocs.gone.keys().all(|(id, _)| id.as_str() != "docker:job-0"), "the oldest ones go");
+        assert_eq!(allocs.forgotten.len(), MAX_RETAINED);
+        assert!(allocs.forgotten.keys().all(|(id, _)| id.as_str() != "docker:job-0"), "the oldest ones go");
     }
 
     #[test]
@@ -795,10 +795,10 @@ mod tests {
             namespace: "gpu".to_owned(),
             ..TaskNaming::of("42")
         };
-        let begun = |path: &str, naming: TaskNaming| NewTask { naming, ..task(path, "42", "", reader(1, 1)) };
-        allocs.begin(begun("/job/batch", known));
+        let new_task = |path: &str, naming: TaskNaming| NewTask { naming, ..task(path, "42", "", reader(1, 1)) };
+        allocs.begin(new_task("/job/batch", known));
         let (id, _) =
-            allocs.begin(begun("/job/extern", TaskNaming { task: "extern".to_owned(), ..TaskNaming::of("42") }));
+            allocs.begin(new_task("/job/extern", TaskNaming { task: "extern".to_owned(), ..TaskNaming::of("42") }));
         let identity = allocs.published(&id).unwrap().identity;
         assert_eq!(
             (identity.name.as_str(), identity.workload.as_ref().map(JobId::as_str), identity.namespace.as_str()),

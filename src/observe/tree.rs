@@ -23,7 +23,7 @@ pub const MOST_HIERARCHIES: usize = HierarchySet::BITS as usize;
 pub struct CgroupTree {
     root: CgroupNode,
     /// The parent cgroup of managed tasks.
-    ours: String,
+    managed_parent: String,
     /// The topmost directories that belong to users, with the owner, and whether they existed at the last check.
     given: HashMap<String, (u32, bool)>,
     /// Cgroups that a bundle of containerd names, and whether they existed at the last check.
@@ -46,23 +46,23 @@ enum NodeKind {
     /// The root, and cgroups that no source matches.
     #[default]
     Unknown,
-    Said(CgroupVerdict),
+    Recognised(CgroupVerdict),
     /// The managed tasks, which are tracked elsewhere.
-    Ours,
+    Managed,
 }
 
 impl NodeKind {
     /// Whether its children are relevant.
     fn is_open(&self) -> bool {
         match self {
-            NodeKind::Unknown | NodeKind::Said(CgroupVerdict::Group) => true,
-            NodeKind::Said(CgroupVerdict::Task(task)) => !task.is_closed,
-            NodeKind::Said(CgroupVerdict::Helper) | NodeKind::Ours => false,
+            NodeKind::Unknown | NodeKind::Recognised(CgroupVerdict::Group) => true,
+            NodeKind::Recognised(CgroupVerdict::Task(task)) => !task.is_closed,
+            NodeKind::Recognised(CgroupVerdict::Helper) | NodeKind::Managed => false,
         }
     }
     /// Whether it prevents its ancestors from being tasks.
     fn is_whole(&self) -> bool {
-        matches!(self, NodeKind::Said(CgroupVerdict::Task(_)) | NodeKind::Ours)
+        matches!(self, NodeKind::Recognised(CgroupVerdict::Task(_)) | NodeKind::Managed)
     }
 }
 
@@ -85,10 +85,15 @@ pub(super) enum LifeOwner {
 }
 
 impl CgroupTree {
-    /// `ours`: the parent cgroup of managed tasks.
-    pub fn new(ours: &str) -> CgroupTree {
-        let ours = ours.trim_end_matches('/').to_owned();
-        CgroupTree { root: CgroupNode::default(), ours, given: HashMap::new(), bundled: HashMap::new() }
+    /// `managed`: the parent cgroup of managed tasks.
+    pub fn new(managed: &str) -> CgroupTree {
+        let managed = managed.trim_end_matches('/').to_owned();
+        CgroupTree {
+            root: CgroupNode::default(),
+            managed_parent: managed,
+            given: HashMap::new(),
+            bundled: HashMap::new(),
+        }
     }
 
     /// Forgets all cgroups, but keeps the owners of directories.
@@ -109,10 +114,10 @@ impl CgroupTree {
     /// The user who could choose this path. `None`: only root, as far as known.
     pub fn chooser(&self, path: &str) -> Option<u32> {
         let above = path.match_indices('/').skip(1).map(|(end, _)| &path[..end]);
-        above.into_iter().find_map(|above| self.handed_to(above))
+        above.into_iter().find_map(|above| self.delegated_to(above))
     }
     /// The user to whom this directory is delegated, ignoring its ancestors.
-    fn handed_to(&self, path: &str) -> Option<u32> {
+    fn delegated_to(&self, path: &str) -> Option<u32> {
         let by_name = path.rsplit('/').next().and_then(systemd::manager_of);
         by_name.or_else(|| self.given.get(path).map(|(user, _)| *user))
     }
@@ -125,7 +130,7 @@ impl CgroupTree {
         }
     }
     /// Forgets owners and bundles of what was gone at the last call as well.
-    pub fn forget_gone(&mut self) {
+    pub fn forget_removed(&mut self) {
         let (mut given, mut bundled) = (std::mem::take(&mut self.given), std::mem::take(&mut self.bundled));
         let stays = |path: &str, was_there: &mut bool| std::mem::replace(was_there, self.has(path)) || self.has(path);
         given.retain(|path, (_, was_there)| stays(path, was_there));
@@ -148,15 +153,15 @@ impl CgroupTree {
             at.push('/');
             at.push_str(name);
             if !node.below.contains_key(name) {
-                let is_ours = path == self.ours || path.strip_prefix('/') == Some(TASK_SLICE);
-                let what = if is_ours && depth == parts.len() {
-                    NodeKind::Ours
+                let is_managed = path == self.managed_parent || path.strip_prefix('/') == Some(TASK_SLICE);
+                let what = if is_managed && depth == parts.len() {
+                    NodeKind::Managed
                 } else {
-                    self.recognise(&parts[..depth], at, user).map_or(NodeKind::Unknown, NodeKind::Said)
+                    self.recognise(&parts[..depth], at, user).map_or(NodeKind::Unknown, NodeKind::Recognised)
                 };
                 node.below.insert(name.to_owned(), CgroupNode { what, user, ..CgroupNode::default() });
             }
-            user = user.or_else(|| self.handed_to(at));
+            user = user.or_else(|| self.delegated_to(at));
             node = node.below.get_mut(name).expect("it must be there by now");
             if !node.what.is_open() && depth < parts.len() {
                 return false;
@@ -190,7 +195,7 @@ impl CgroupTree {
         let (mut node, mut parts) = (&self.root, parts(path).peekable());
         while let Some(part) = parts.next() {
             node = node.below.get(part)?;
-            if parts.peek().is_some() && (node.is_left_alone() || node.task().is_some()) {
+            if parts.peek().is_some() && (node.has_no_tasks() || node.task().is_some()) {
                 return None;
             }
         }
@@ -225,14 +230,14 @@ impl CgroupTree {
     /// Recognises a path without the tree: the task that it is part of, with the task's path. `None`: its path belongs
     /// to no task.
     pub fn identify(&self, path: &str) -> Option<(String, RecognisedTask)> {
-        match self.whose(path) {
+        match self.owner_of(path) {
             LifeOwner::Task(task, found) => Some((task, *found)),
             LifeOwner::Plain | LifeOwner::None => None,
         }
     }
 
     /// What a cgroup at this path is or was.
-    pub(super) fn whose(&self, path: &str) -> LifeOwner {
+    pub(super) fn owner_of(&self, path: &str) -> LifeOwner {
         let parts: Vec<&str> = parts(path).collect();
         let (mut found, mut at, mut user) = (LifeOwner::Plain, String::new(), None);
         for depth in 1..=parts.len() {
@@ -249,7 +254,7 @@ impl CgroupTree {
                 None if found == LifeOwner::None => found = LifeOwner::Plain,
                 None => {}
             }
-            user = user.or_else(|| self.handed_to(&at));
+            user = user.or_else(|| self.delegated_to(&at));
         }
         found
     }
@@ -263,7 +268,7 @@ impl CgroupNode {
             path.push_str(name);
             match node.task() {
                 Some(task) => see(path, task),
-                None if node.is_left_alone() => {}
+                None if node.has_no_tasks() => {}
                 None => node.see_tasks(path, see),
             }
             path.truncate(length);
@@ -273,21 +278,21 @@ impl CgroupNode {
     /// The task at this node, provided that no ancestor is one.
     fn task(&self) -> Option<TaskCgroup<'_>> {
         match &self.what {
-            NodeKind::Said(CgroupVerdict::Task(task)) if task.is_closed || !self.holds_whole() => {
+            NodeKind::Recognised(CgroupVerdict::Task(task)) if task.is_closed || !self.holds_whole() => {
                 Some(TaskCgroup::Recognised(task))
             }
             NodeKind::Unknown if self.below.is_empty() => Some(TaskCgroup::Plain),
             // Slices contain no processes, unless a user wants to hide them.
-            NodeKind::Said(CgroupVerdict::Group) if self.user.is_some() && self.below.is_empty() => {
+            NodeKind::Recognised(CgroupVerdict::Group) if self.user.is_some() && self.below.is_empty() => {
                 Some(TaskCgroup::Plain)
             }
-            NodeKind::Ours | NodeKind::Said(_) | NodeKind::Unknown => None,
+            NodeKind::Managed | NodeKind::Recognised(_) | NodeKind::Unknown => None,
         }
     }
 
     /// Neither it nor its descendants are tasks.
-    fn is_left_alone(&self) -> bool {
-        matches!(self.what, NodeKind::Ours | NodeKind::Said(CgroupVerdict::Helper))
+    fn has_no_tasks(&self) -> bool {
+        matches!(self.what, NodeKind::Managed | NodeKind::Recognised(CgroupVerdict::Helper))
     }
 
     /// Whether an observed or managed task is below it.
@@ -310,11 +315,11 @@ fn remove(node: &mut CgroupNode, place: HierarchySet, parts: &[&str]) -> bool {
     if !rest.is_empty() {
         return remove(child, place, rest);
     }
-    let is_gone = leave(child, place);
-    if is_gone {
+    let is_removed = leave(child, place);
+    if is_removed {
         node.below.remove(*first);
     }
-    is_gone
+    is_removed
 }
 
 /// Removes a hierarchy from a node and its descendants. Returns whether the node is gone.
@@ -425,9 +430,9 @@ mod tests {
         assert_eq!(found(&tree, "/build/web"), None);
         // The record of its end comes after its removal.
         tree.remove(0, "/build/redis");
-        tree.forget_gone();
+        tree.forget_removed();
         assert_eq!(found(&tree, "/build/redis"), container);
-        tree.forget_gone();
+        tree.forget_removed();
         assert_eq!(found(&tree, "/build/redis"), None);
         tree.set_bundled("/build/redis", true);
         tree.give("/build", 1_000);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::collectors::{Sampling, TaskReader, kept_peak, read_final};
+use crate::collectors::{Sampling, TaskReader, read_final, stored_peak};
 use crate::host::cgroup::{self, Cgroup};
 use crate::model::id::CgroupPath;
 use crate::model::usage::{Field, Usage};
@@ -53,7 +53,7 @@ impl AllocCgroups for HostCgroups {
     }
     fn counted(&self, task: &CgroupPath) -> Usage {
         let (mut usage, problems) = read_final(&self.sampling.layout, task);
-        usage.set(Field::memory_peak_bytes, usage.memory_peak_bytes().max(kept_peak(&self.sampling.layout, task)));
+        usage.set(Field::memory_peak_bytes, usage.memory_peak_bytes().max(stored_peak(&self.sampling.layout, task)));
         if !problems.is_empty() {
             tracing::warn!(cgroup = %task, problems = problems.join("; "), "failed to read the last sample of a lost task");
         }

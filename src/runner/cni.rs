@@ -162,7 +162,7 @@ impl CniNetwork<'_> {
             ("CNI_ARGS", self.args.to_owned()),
         ];
         let failed = |why: String| format!("CNI plugin {kind} failed ({command}): {why}");
-        let answer = plugin::ask(&program, &variables, &input, PLUGIN_PATIENCE).map_err(|e| failed(e.to_string()))?;
+        let answer = plugin::run(&program, &variables, &input, PLUGIN_PATIENCE).map_err(|e| failed(e.to_string()))?;
         let Some(status) = answer.status else {
             return Err(failed(format!("it was killed: it did not end within {} s", PLUGIN_PATIENCE.as_secs())));
         };

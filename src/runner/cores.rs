@@ -50,7 +50,7 @@ impl CoreKeeper {
     }
 
     /// Cores held by allocs for which `of` is false.
-    pub fn taken_by_others(&self, of: impl Fn(&AllocId) -> bool) -> Vec<u32> {
+    pub fn held_outside(&self, of: impl Fn(&AllocId) -> bool) -> Vec<u32> {
         let held = lock(&self.held);
         held.iter().filter(|(id, _)| !of(id)).flat_map(|(_, cores)| cores.iter().flatten().copied()).collect()
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Handle;
-use super::kept::datadir::DataDir;
+use super::persistence::datadir::DataDir;
 use crate::board::Board;
 use crate::board::disk::{DiskUse, DiskUses};
 use crate::host::clock::Clock;
@@ -28,7 +28,7 @@ const SHARE: u32 = 100;
 /// The same within one measurement: a large alloc must not take hours.
 const SHARE_WITHIN: u32 = 10;
 /// A value stays valid for this number of intervals.
-const KEPT: u32 = 3;
+const VALID_INTERVALS: u32 = 3;
 
 /// Ends its thread when it is dropped, unless a disk blocks it.
 #[derive(Debug)]
@@ -71,9 +71,9 @@ impl DiskWatcher {
         let sign = Arc::clone(&stop);
         let work = move || while rounds.one(&sign) && sign.rest(ROUND) {};
         let thread = std::thread::Builder::new().name("disk".to_owned()).stack_size(256 << 10);
-        let begun =
+        let started =
             thread.spawn(work).inspect_err(|error| tracing::warn!(%error, "disk usage of allocs is not measured"));
-        begun.ok().map(|_| DiskWatcher(stop))
+        started.ok().map(|_| DiskWatcher(stop))
     }
 }
 
@@ -135,7 +135,7 @@ impl Rounds {
             self.known.insert(id.clone(), due);
             let use_of = match measured {
                 Ok(usage) => {
-                    let until = self.clock.now().plus(Nanos::from_duration(pause * KEPT));
+                    let until = self.clock.now().plus(Nanos::from_duration(pause * VALID_INTERVALS));
                     Some(DiskUse { bytes: usage.bytes, until: if has_ended { Timestamp(u64::MAX) } else { until } })
                 }
                 Err(UsageError::CalledOff) => return false,

@@ -13,7 +13,7 @@
 //! hooks/     what happens around an alloc and a task, in phases; on plain subjects
 //! migration/ the data of an alloc of another agent: the archive, the way here, the way to its place
 //! artifacts/ what is fetched for a task: downloads, repositories, archives, and the way to their destination
-//! ground     what all of these stand on: clock, journal, data directory, board, drivers
+//! context    what all of these stand on: clock, journal, data directory, board, drivers
 //! devices    what is asked of who keeps the devices
 //! ports      the ports of this node that allocs hold
 //! rendering/ renders templates: what they read, the key tree, the record for the next agent
@@ -23,10 +23,10 @@
 //! cores      cores reserved for the tasks of allocs
 //! cgroups    the cgroups of allocs
 //! settings   limits and budgets
-//! kept/      what outlives the agent: record, journal, samples, steady, datadir
+//! persistence/ what outlives the agent: record, journal, samples, steady_clock, datadir
 //! decide/    pure: step, periodic, restart, coordinator, outcome, desired, placement, volumes, plan, limits, ownership
-//! places     limits concurrent blocking work
-//! ends       what ends a wait without a deadline
+//! blocking_pool limits concurrent blocking work
+//! wait_ends  what ends a wait without a deadline
 //! ```
 //! ```text
 //! requests ──► Handle (manager) ──► alloc ◄── task: its owner ──► launch ──► drivers
@@ -38,22 +38,21 @@
 
 mod alloc;
 mod artifacts;
+mod blocking_pool;
 mod cgroups;
 mod checks;
 mod cni;
+mod context;
 mod cores;
 mod decide;
 mod devices;
 mod disk;
 pub mod drivers;
-mod ends;
-mod ground;
 mod hooks;
-mod kept;
 mod manager;
 mod migration;
 mod networks;
-mod places;
+mod persistence;
 mod ports;
 mod rendering;
 mod settings;
@@ -62,22 +61,23 @@ mod task;
 mod templates;
 #[cfg(test)]
 mod tests;
+mod wait_ends;
 
 pub use cgroups::{AllocCgroups, HostCgroups};
+pub use context::{Drivers, Parts, fill_of};
 #[cfg(debug_assertions)]
 #[doc(hidden)]
 pub use decide::explore;
 pub use decide::limits::{Fill, GcConfig};
 pub use devices::DeviceKeeper;
 pub use disk::DiskWatcher;
-pub use ground::{Drivers, Parts, fill_of};
-pub use kept::{datadir, journal};
 pub use manager::{
     AwaitedPort, DataRefusal, ExecNote, Fate, GcResult, GcScope, Handle, LaunchedChild, LaunchingJob, Orphan,
     RestartTarget, RestoreError, RunnerError, StoppedJob, Stray, SubmitReply, UnplacedAllocs, Wait, Watchers,
 };
 pub use migration::{has_data, write_migration};
 pub use networks::{AllocNetworks, HostNetworks};
+pub use persistence::{datadir, journal};
 pub use ports::{HostPorts, PortsInUse, UnknownHostNetwork};
 pub use settings::{
     ArtifactConfig, Config, HostNetwork, MigrationConfig, MigrationPeer, NetworkConfig, PeerToken, TemplateConfig,

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::cni::{CniNetwork, bridge_list, list_named, port_mappings};
-use super::kept::record::{CniRecord, NetworkRecord};
+use super::persistence::record::{CniRecord, NetworkRecord};
 use super::settings::NetworkConfig;
 use crate::host::{netns, tree};
 use crate::model::id::AllocId;
@@ -27,7 +27,7 @@ const NAMESPACES: &str = "/run/netns";
 
 /// The network that an alloc requests.
 #[derive(Debug, Clone)]
-pub struct NetworkAsk {
+pub struct NetworkRequest {
     pub alloc: AllocId,
     pub mode: NetworkMode,
     /// With references resolved.
@@ -45,11 +45,11 @@ pub trait AllocNetworks: Send + Sync {
     /// again.
     ///
     /// Errors: the first step that failed, as a sentence; then nothing is left.
-    fn set_up(&self, ask: &NetworkAsk) -> Result<NetworkRecord, String>;
+    fn set_up(&self, request: &NetworkRequest) -> Result<NetworkRecord, String>;
     /// Whether its namespace still exists: not after a reboot.
     fn exists(&self, record: &NetworkRecord) -> bool;
     /// Disconnects and removes it, by its record if there is one. Idempotent.
-    fn tear_down(&self, ask: &NetworkAsk, record: Option<&NetworkRecord>) -> Result<(), String>;
+    fn tear_down(&self, request: &NetworkRequest, record: Option<&NetworkRecord>) -> Result<(), String>;
     /// Removes what is kept of an alloc without a record.
     fn forget(&self, alloc: &AllocId);
 }
@@ -77,11 +77,11 @@ impl HostNetworks {
         }
     }
 
-    fn connect(&self, ask: &NetworkAsk, namespace: &Path) -> Result<Option<CniRecord>, String> {
-        let Some(list) = self.list(&ask.mode)? else { return Ok(None) };
-        let runtime = port_mappings(&ask.ports);
-        let args = args(&ask.cni_args);
-        let result = self.plugins(ask.alloc.as_str(), namespace, &list, &args, &runtime).add()?;
+    fn connect(&self, request: &NetworkRequest, namespace: &Path) -> Result<Option<CniRecord>, String> {
+        let Some(list) = self.list(&request.mode)? else { return Ok(None) };
+        let runtime = port_mappings(&request.ports);
+        let args = args(&request.cni_args);
+        let result = self.plugins(request.alloc.as_str(), namespace, &list, &args, &runtime).add()?;
         Ok(Some(CniRecord { list, result, args, runtime }))
     }
 
@@ -96,51 +96,56 @@ impl HostNetworks {
         CniNetwork { path: &self.config.cni_path, list, container, namespace, args, runtime }
     }
 
-    fn disconnect(&self, ask: &NetworkAsk, record: Option<&NetworkRecord>) -> Result<(), String> {
-        let namespace = self.namespace(&ask.alloc);
+    fn disconnect(&self, request: &NetworkRequest, record: Option<&NetworkRecord>) -> Result<(), String> {
+        let namespace = self.namespace(&request.alloc);
         let unrecorded = || {
             // An agent died before it recorded the result of the plugins: they identify it by the alloc's ID.
-            let list = self.list(&ask.mode).ok().flatten()?;
-            Some(CniRecord { list, result: Value::Null, args: args(&ask.cni_args), runtime: port_mappings(&ask.ports) })
+            let list = self.list(&request.mode).ok().flatten()?;
+            Some(CniRecord {
+                list,
+                result: Value::Null,
+                args: args(&request.cni_args),
+                runtime: port_mappings(&request.ports),
+            })
         };
         let cni = record.map_or_else(unrecorded, |record| record.cni.clone());
         cni.map_or(Ok(()), |CniRecord { list, result, args, runtime }| {
-            self.plugins(ask.alloc.as_str(), &namespace, &list, &args, &runtime).delete(&result)
+            self.plugins(request.alloc.as_str(), &namespace, &list, &args, &runtime).delete(&result)
         })
     }
 }
 
 impl AllocNetworks for HostNetworks {
-    fn set_up(&self, ask: &NetworkAsk) -> Result<NetworkRecord, String> {
-        let namespace = self.namespace(&ask.alloc);
+    fn set_up(&self, request: &NetworkRequest) -> Result<NetworkRecord, String> {
+        let namespace = self.namespace(&request.alloc);
         if netns::exists(&namespace) {
-            let _ = self.tear_down(ask, None);
+            let _ = self.tear_down(request, None);
         }
         netns::create(&namespace).map_err(|e| match e.kind() {
             io::ErrorKind::PermissionDenied => {
-                format!("mode {:?} of its network needs root (CAP_SYS_ADMIN): {e}", ask.mode.to_string())
+                format!("mode {:?} of its network needs root (CAP_SYS_ADMIN): {e}", request.mode.to_string())
             }
             _ => format!("cannot make its network namespace {}: {e}", namespace.display()),
         })?;
-        let made = self.connect(ask, &namespace).and_then(|cni| {
-            let network = network_of(ask, namespace.clone(), cni.as_ref());
-            write_files(ask, &network).map_err(|e| format!("cannot write {}: {e}", ask.files.display()))?;
+        let made = self.connect(request, &namespace).and_then(|cni| {
+            let network = network_of(request, namespace.clone(), cni.as_ref());
+            write_files(request, &network).map_err(|e| format!("cannot write {}: {e}", request.files.display()))?;
             Ok(NetworkRecord { network, cni })
         });
         if made.is_err() {
             let _ = netns::remove(&namespace);
-            let _ = tree::remove(&ask.files);
+            let _ = tree::remove(&request.files);
         }
         made
     }
     fn exists(&self, record: &NetworkRecord) -> bool {
         netns::exists(&record.network.namespace)
     }
-    fn tear_down(&self, ask: &NetworkAsk, record: Option<&NetworkRecord>) -> Result<(), String> {
-        let disconnected = self.disconnect(ask, record);
-        let removed =
-            netns::remove(&self.namespace(&ask.alloc)).map_err(|e| format!("cannot remove its network namespace: {e}"));
-        let _ = tree::remove(&ask.files);
+    fn tear_down(&self, request: &NetworkRequest, record: Option<&NetworkRecord>) -> Result<(), String> {
+        let disconnected = self.disconnect(request, record);
+        let removed = netns::remove(&self.namespace(&request.alloc))
+            .map_err(|e| format!("cannot remove its network namespace: {e}"));
+        let _ = tree::remove(&request.files);
         disconnected.and(removed)
     }
     fn forget(&self, alloc: &AllocId) {
@@ -155,7 +160,7 @@ fn args(args: &BTreeMap<String, String>) -> String {
 }
 
 /// The network as the plugins report it.
-fn network_of(ask: &NetworkAsk, namespace: PathBuf, cni: Option<&CniRecord>) -> AllocNetwork {
+fn network_of(request: &NetworkRequest, namespace: PathBuf, cni: Option<&CniRecord>) -> AllocNetwork {
     const MOST: usize = 16;
     let result = cni.map_or(&Value::Null, |cni| &cni.result);
     let interfaces = result["interfaces"].as_array().map_or(&[][..], Vec::as_slice);
@@ -169,11 +174,11 @@ fn network_of(ask: &NetworkAsk, namespace: PathBuf, cni: Option<&CniRecord>) -> 
     let address = |ip: &Value| ip["address"].as_str()?.split('/').next()?.parse::<IpAddr>().ok();
     let ips = result["ips"].as_array().map_or(&[][..], Vec::as_slice);
     AllocNetwork {
-        mode: ask.mode.clone(),
+        mode: request.mode.clone(),
         namespace,
         interface: place.and_then(|at| interfaces[at]["name"].as_str()).map(|name| name.chars().take(MOST).collect()),
         addresses: ips.iter().filter(of_it).filter_map(address).take(MOST).collect(),
-        hostname: ask.hostname.clone().unwrap_or_else(|| ask.alloc.short().to_owned()),
+        hostname: request.hostname.clone().unwrap_or_else(|| request.alloc.short().to_owned()),
     }
 }
 
@@ -181,10 +186,10 @@ pub const HOSTS: &str = "hosts";
 pub const RESOLV_CONF: &str = "resolv.conf";
 
 /// Writes `hosts` and `resolv.conf`, for drivers whose tasks have their own root.
-fn write_files(ask: &NetworkAsk, network: &AllocNetwork) -> io::Result<()> {
-    fs::create_dir_all(&ask.files)?;
-    write_readable(&ask.files.join(HOSTS), &hosts(network))?;
-    ask.dns.as_ref().map_or(Ok(()), |dns| write_resolv_conf(&ask.files, dns))
+fn write_files(request: &NetworkRequest, network: &AllocNetwork) -> io::Result<()> {
+    fs::create_dir_all(&request.files)?;
+    write_readable(&request.files.join(HOSTS), &hosts(network))?;
+    request.dns.as_ref().map_or(Ok(()), |dns| write_resolv_conf(&request.files, dns))
 }
 
 /// For tasks in the host's network with their own root. Blocks.

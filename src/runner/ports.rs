@@ -71,7 +71,7 @@ pub struct PortHolder {
 
 /// A port that an alloc needs, with its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PortAsk {
+pub struct NeededPort {
     pub label: String,
     pub task: Option<TaskName>,
     pub fixed: Option<u16>,
@@ -112,15 +112,15 @@ impl PortConflict {
         }
     }
     /// Whether this was not reported yet. A program whose name was not found now is no news.
-    pub fn is_news_after(&self, reported: Option<&PortConflict>) -> bool {
+    pub fn differs_from(&self, reported: Option<&PortConflict>) -> bool {
         let is_same = |one: &PortConflict| one == self || one.clone().with_user(None) == *self;
         !reported.is_some_and(is_same)
     }
 }
 
 /// The request that a held port answers, unless others may have the port as well.
-fn ask_of<'a>(asks: &'a [PortAsk], port: &AllocPort) -> Option<&'a PortAsk> {
-    asks.iter().find(|ask| ask.label == port.label && ask.task == port.task && !ask.ignore_collision)
+fn needed_for<'a>(needed: &'a [NeededPort], port: &AllocPort) -> Option<&'a NeededPort> {
+    needed.iter().find(|need| need.label == port.label && need.task == port.task && !need.ignore_collision)
 }
 
 /// A port names a network that this host does not have.
@@ -236,17 +236,17 @@ impl PortKeeper {
     /// The ports that an alloc of this group needs on a host with these attributes.
     ///
     /// Errors: the first port whose network this host does not have.
-    pub fn asks(
+    pub fn needed_ports(
         &self,
         group: &TaskGroup,
         node: &NodeInfo,
         known: &Attributes,
-    ) -> Result<Vec<PortAsk>, UnknownHostNetwork> {
+    ) -> Result<Vec<NeededPort>, UnknownHostNetwork> {
         let named = |name: &str| match name.starts_with("${") {
             true => NodeValues::new(node, known).text_of(name).unwrap_or_else(|| name.to_owned()),
             false => name.to_owned(),
         };
-        let ask = |(task, port): (Option<&TaskName>, &PortRequest)| {
+        let needed = |(task, port): (Option<&TaskName>, &PortRequest)| {
             let network = port.host_network.as_deref().map(named);
             let host_ip = self.address(network.as_deref(), known).ok_or_else(|| UnknownHostNetwork {
                 label: port.label.clone(),
@@ -254,7 +254,7 @@ impl PortKeeper {
                 name: network.unwrap_or_default(),
                 known: self.networks(),
             })?;
-            Ok(PortAsk {
+            Ok(NeededPort {
                 label: port.label.clone(),
                 task: task.cloned(),
                 fixed: port.fixed,
@@ -263,7 +263,7 @@ impl PortKeeper {
                 ignore_collision: port.ignore_collision,
             })
         };
-        group.port_requests().map(ask).collect()
+        group.port_requests().map(needed).collect()
     }
 
     /// The address of the host's default network.
@@ -293,7 +293,7 @@ impl PortKeeper {
     pub fn reserve(
         &self,
         holder: &PortHolder,
-        asks: &[PortAsk],
+        needed: &[NeededPort],
         before: &[AllocPort],
     ) -> Result<Reservation, PortConflict> {
         // Each turn adds a port: it ends with the range.
@@ -302,15 +302,16 @@ impl PortKeeper {
             if let Some(reservation) = lock(&self.held).again(&holder.alloc) {
                 return Ok(reservation);
             }
-            let ports = self.free(holder, asks, before, &meanwhile)?;
+            let ports = self.free(holder, needed, before, &meanwhile)?;
             let mut held = lock(&self.held);
             if let Some(reservation) = held.again(&holder.alloc) {
                 return Ok(reservation);
             }
-            if let Some((_, conflict)) = asks.iter().find_map(|ask| held.conflict(ask)) {
+            if let Some((_, conflict)) = needed.iter().find_map(|need| held.conflict(need)) {
                 return Err(conflict);
             }
-            let dynamic = asks.iter().zip(&ports).filter(|(ask, _)| ask.fixed.is_none()).map(|(_, port)| port.value);
+            let dynamic =
+                needed.iter().zip(&ports).filter(|(need, _)| need.fixed.is_none()).map(|(_, port)| port.value);
             let more = held.held_of(dynamic);
             if more.0.is_empty() {
                 held.add(holder, &ports);
@@ -337,30 +338,30 @@ impl PortKeeper {
     fn free(
         &self,
         holder: &PortHolder,
-        asks: &[PortAsk],
+        needed: &[NeededPort],
         before: &[AllocPort],
         meanwhile: &PortsHeldMeanwhile,
     ) -> Result<Vec<AllocPort>, PortConflict> {
-        for ask in asks {
-            if let Some(conflict) = self.conflict(ask, &|_| false) {
+        for need in needed {
+            if let Some(conflict) = self.conflict(need, &|_| false) {
                 return Err(conflict);
             }
         }
-        let fixed = asks.iter().filter_map(|ask| ask.fixed);
+        let fixed = needed.iter().filter_map(|need| need.fixed);
         let mut given: BTreeSet<u16> = fixed.chain(meanwhile.0.iter().copied()).collect();
-        let mut ports = Vec::with_capacity(asks.len());
-        for ask in asks {
-            let value = match ask.fixed {
+        let mut ports = Vec::with_capacity(needed.len());
+        for need in needed {
+            let value = match need.fixed {
                 Some(value) => value,
                 None => {
-                    let had = before.iter().find(|port| port.label == ask.label && port.task == ask.task);
-                    let value = self.dynamic(&given, holder, ask, had.map(|port| port.value))?;
+                    let had = before.iter().find(|port| port.label == need.label && port.task == need.task);
+                    let value = self.dynamic(&given, holder, need, had.map(|port| port.value))?;
                     given.insert(value);
                     value
                 }
             };
-            let (label, task) = (ask.label.clone(), ask.task.clone());
-            ports.push(AllocPort { label, value, to: ask.to.of(value), host_ip: ask.host_ip, task });
+            let (label, task) = (need.label.clone(), need.task.clone());
+            ports.push(AllocPort { label, value, to: need.to.of(value), host_ip: need.host_ip, task });
         }
         Ok(ports)
     }
@@ -371,13 +372,13 @@ impl PortKeeper {
         &self,
         given: &BTreeSet<u16>,
         holder: &PortHolder,
-        ask: &PortAsk,
+        needed: &NeededPort,
         before: Option<u16>,
     ) -> Result<u16, PortConflict> {
         let range = self.config.dynamic_ports;
         let (first, last) = (u64::from(range.0), u64::from(range.1));
         let mut hasher = DefaultHasher::new();
-        (holder.alloc.as_str(), &ask.label, ask.task.as_ref().map(TaskName::as_str)).hash(&mut hasher);
+        (holder.alloc.as_str(), &needed.label, needed.task.as_ref().map(TaskName::as_str)).hash(&mut hasher);
         let (start, size) = (hasher.finish(), last - first + 1);
         let all = (0..size).filter_map(|step| u16::try_from(first + start.wrapping_add(step) % size).ok());
         let is_free = |port: &u16| {
@@ -387,28 +388,28 @@ impl PortKeeper {
         };
         let again = before.filter(|port| (range.0..=range.1).contains(port));
         let found = again.into_iter().chain(all).find(is_free);
-        found.ok_or_else(|| PortConflict::Exhausted { label: ask.label.clone(), range })
+        found.ok_or_else(|| PortConflict::Exhausted { label: needed.label.clone(), range })
     }
 
     /// The conflict of a static port.
-    fn conflict(&self, ask: &PortAsk, leaves: &dyn Fn(&PortHolder) -> bool) -> Option<PortConflict> {
-        let port = ask.fixed.filter(|_| !ask.ignore_collision)?;
-        let held = lock(&self.held).conflict(ask);
+    fn conflict(&self, needed: &NeededPort, leaves: &dyn Fn(&PortHolder) -> bool) -> Option<PortConflict> {
+        let port = needed.fixed.filter(|_| !needed.ignore_collision)?;
+        let held = lock(&self.held).conflict(needed);
         if let Some((owner, conflict)) = held {
             // Its program uses the port as well.
             return Some(conflict).filter(|_| !leaves(&owner));
         }
-        let at = SocketAddr::new(ask.host_ip, port);
+        let at = SocketAddr::new(needed.host_ip, port);
         let _testing = lock(&self.testing);
         let is_used = self.in_use.is_used_at(at);
-        is_used.then(|| PortConflict::Program { label: ask.label.clone(), at, user: None })
+        is_used.then(|| PortConflict::Program { label: needed.label.clone(), at, user: None })
     }
 
     /// Static ports that an alloc of a job could not reserve now. Ports of the job's own allocs count as free: those
     /// end first. Programs are not named.
-    pub fn conflicts(&self, job: &JobId, asks: &[PortAsk]) -> Vec<(PortAsk, PortConflict)> {
+    pub fn conflicts(&self, job: &JobId, needed: &[NeededPort]) -> Vec<(NeededPort, PortConflict)> {
         let leaves = |owner: &PortHolder| owner.job == *job;
-        asks.iter().filter_map(|ask| Some((ask.clone(), self.conflict(ask, &leaves)?))).collect()
+        needed.iter().filter_map(|need| Some((need.clone(), self.conflict(need, &leaves)?))).collect()
     }
 
     /// After a restart of the agent: holds the recorded ports of an alloc that may run, whatever others hold.
@@ -436,13 +437,13 @@ impl PortKeeper {
 
     /// Tests the ports of an alloc, none of whose processes runs: those that another program uses. Blocks for some
     /// system calls per port. The programs are not named.
-    pub fn taken(&self, alloc: &AllocId, asks: &[PortAsk]) -> Vec<TakenPort> {
+    pub fn taken(&self, alloc: &AllocId, needed: &[NeededPort]) -> Vec<TakenPort> {
         let is_taken = |port: &AllocPort| {
-            let Some(ask) = ask_of(asks, port) else { return false };
+            let Some(need) = needed_for(needed, port) else { return false };
             let _testing = lock(&self.testing);
             // A task with a dynamic port may bind it at all addresses.
             self.in_use.is_used_at(SocketAddr::new(port.host_ip, port.value))
-                || (ask.fixed.is_none() && self.in_use.is_used(port.value))
+                || (need.fixed.is_none() && self.in_use.is_used(port.value))
         };
         let ports = self.held_by(alloc).unwrap_or_default().into_iter();
         ports.filter(is_taken).map(|port| TakenPort { port, user: None }).collect()
@@ -453,17 +454,17 @@ impl PortKeeper {
     pub fn replacements(
         &self,
         holder: &PortHolder,
-        asks: &[PortAsk],
+        needed: &[NeededPort],
         taken: &[TakenPort],
         meanwhile: &PortsHeldMeanwhile,
     ) -> Vec<PortReplacement> {
         let (mut given, mut is_exhausted) = (meanwhile.0.clone(), false);
         let one = |old: &TakenPort| {
-            let new = ask_of(asks, &old.port).filter(|ask| ask.fixed.is_none()).map(|ask| {
+            let new = needed_for(needed, &old.port).filter(|need| need.fixed.is_none()).map(|need| {
                 let range = self.config.dynamic_ports;
                 let found = match is_exhausted {
-                    true => Err(PortConflict::Exhausted { label: ask.label.clone(), range }),
-                    false => self.dynamic(&given, holder, ask, None),
+                    true => Err(PortConflict::Exhausted { label: need.label.clone(), range }),
+                    false => self.dynamic(&given, holder, need, None),
                 };
                 is_exhausted = found.is_err();
                 given.extend(found.as_ref().ok());
@@ -481,7 +482,7 @@ impl PortKeeper {
     pub fn exchange(
         &self,
         holder: &PortHolder,
-        asks: &[PortAsk],
+        needed: &[NeededPort],
         replacements: &[PortReplacement],
     ) -> Result<Option<(Vec<AllocPort>, String)>, PortsHeldMeanwhile> {
         let mut held = lock(&self.held);
@@ -491,18 +492,18 @@ impl PortKeeper {
         if !meanwhile.0.is_empty() {
             return Err(meanwhile);
         }
-        let (mut is_new, mut said) = (false, Vec::new());
+        let (mut is_new, mut text) = (false, Vec::new());
         for PortReplacement { old, new } in replacements {
             let Some(port) = ports.iter_mut().find(|port| **port == old.port) else { continue };
             let (label, user) = (old.port.label.clone(), old.user.clone());
             let conflict = PortConflict::Program { label, at: old.at(), user };
             match new {
-                None => said.push(conflict.to_string()),
-                Some(Err(none)) => said.push(format!("{conflict}; {none}")),
+                None => text.push(conflict.to_string()),
+                Some(Err(none)) => text.push(format!("{conflict}; {none}")),
                 Some(Ok(value)) => {
-                    let to = ask_of(asks, port).map_or(port.to, |ask| ask.to.of(*value));
+                    let to = needed_for(needed, port).map_or(port.to, |need| need.to.of(*value));
                     (port.value, port.to, is_new) = (*value, to, true);
-                    said.push(format!("{conflict}; the alloc has port {value} instead"));
+                    text.push(format!("{conflict}; the alloc has port {value} instead"));
                 }
             }
         }
@@ -512,10 +513,10 @@ impl PortKeeper {
         if is_new {
             self.released.send_replace(());
         }
-        let more = said.len().saturating_sub(NAMED);
-        said.truncate(NAMED);
+        let more = text.len().saturating_sub(NAMED);
+        text.truncate(NAMED);
         let rest = if more > 0 { format!("; and {more} more") } else { String::new() };
-        Ok(Some((ports, said.join("; ") + &rest)))
+        Ok(Some((ports, text.join("; ") + &rest)))
     }
 
     /// Idempotent.
@@ -542,13 +543,13 @@ impl PortKeeper {
 
 impl HeldPorts {
     /// The alloc that holds this static port.
-    fn conflict(&self, ask: &PortAsk) -> Option<(PortHolder, PortConflict)> {
-        let port = ask.fixed.filter(|_| !ask.ignore_collision)?;
+    fn conflict(&self, needed: &NeededPort) -> Option<(PortHolder, PortConflict)> {
+        let port = needed.fixed.filter(|_| !needed.ignore_collision)?;
         let mut holders = self.by_port.get(&port).into_iter().flatten();
         let is_same =
-            |one: &&HeldPort| one.ip == ask.host_ip || one.ip.is_unspecified() || ask.host_ip.is_unspecified();
+            |one: &&HeldPort| one.ip == needed.host_ip || one.ip.is_unspecified() || needed.host_ip.is_unspecified();
         let owner = holders.find(is_same)?.owner.clone();
-        let conflict = PortConflict::Alloc { label: ask.label.clone(), port, owner: owner.clone() };
+        let conflict = PortConflict::Alloc { label: needed.label.clone(), port, owner: owner.clone() };
         Some((owner, conflict))
     }
     /// Those of these ports that are held.

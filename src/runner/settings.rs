@@ -104,10 +104,10 @@ impl Default for NetworkConfig {
 
 /// Errors: why it is not an IPv4 network with room for allocs.
 pub fn bridge_subnet(text: &str) -> Result<String, String> {
-    let wanted = || format!("{text:?} is no network, as 172.26.80.0/20 is one");
-    let (address, bits) = text.split_once('/').ok_or_else(wanted)?;
-    let address = u32::from(address.parse::<Ipv4Addr>().map_err(|_| wanted())?);
-    let bits = bits.parse::<u32>().ok().filter(|bits| (8..=29).contains(bits)).ok_or_else(wanted)?;
+    let requested = || format!("{text:?} is no network, as 172.26.80.0/20 is one");
+    let (address, bits) = text.split_once('/').ok_or_else(requested)?;
+    let address = u32::from(address.parse::<Ipv4Addr>().map_err(|_| requested())?);
+    let bits = bits.parse::<u32>().ok().filter(|bits| (8..=29).contains(bits)).ok_or_else(requested)?;
     if address.trailing_zeros() < 32 - bits {
         let first = Ipv4Addr::from(address & (u32::MAX << (32 - bits)));
         return Err(format!("{text:?} is an address within a network: write {first}/{bits}"));

@@ -113,7 +113,7 @@ pub fn own_cgroup(reading: Option<&Reading>, base: &Arc<Usage>, tasks: &[Arc<Tas
     {
         return Arc::clone(&only.usage);
     }
-    Arc::new(beside_its_tasks(reading, base, tasks))
+    Arc::new(usage_outside_tasks(reading, base, tasks))
 }
 
 /// The task's cgroup is the alloc's, and what was before it too: the two use the same.
@@ -122,7 +122,7 @@ fn is_its_own(task: &TaskView, reading: &Reading, base: &Arc<Usage>) -> bool {
     same_attempt && task.observed.as_ref().is_some_and(|observed| Arc::ptr_eq(&observed.base, base))
 }
 
-fn beside_its_tasks(reading: Option<&Reading>, base: &Usage, tasks: &[Arc<TaskView>]) -> Usage {
+fn usage_outside_tasks(reading: Option<&Reading>, base: &Usage, tasks: &[Arc<TaskView>]) -> Usage {
     let mut own = match reading {
         // Its first cgroup has nothing below it: nothing to add.
         Some(reading) if *base == Usage::default() => Usage::clone(&reading.usage),
@@ -175,7 +175,7 @@ pub fn known_since(status: &AllocStatus) -> Option<Timestamp> {
 
 /// Whether only the first attempt of its only task was ever charged in the alloc's own cgroup: what that task uses now
 /// is what the alloc uses. Of an observed alloc that is unknown.
-pub fn speaks_for_its_alloc(status: Option<&AllocStatus>) -> bool {
+pub fn is_whole_alloc_usage(status: Option<&AllocStatus>) -> bool {
     status.is_some_and(|status| matches!(&*status.tasks, [only] if is_first(only)))
 }
 

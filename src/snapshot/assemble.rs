@@ -14,7 +14,7 @@ use super::overflow::Overflow;
 use super::retention::{Retention, RetiredSeries};
 use super::workloads::{self, RunBy, Workloads};
 use super::{
-    Aggregation, AllocView, Config, Counts, ParentView, PerTask, Snapshot, TaskView, TickBefore, aggregate, itself,
+    Aggregation, AllocView, Config, Counts, ParentView, PerTask, Snapshot, TaskView, TickBefore, agent, aggregate,
 };
 use crate::board::devices::DevicesView;
 use crate::board::services::AllocServices;
@@ -33,7 +33,7 @@ use crate::model::usage::Usage;
 /// [`super::pass::SamplingPass`] is the real one.
 pub trait Readings {
     /// One answer for each that is asked. `None`: every reader has the answer that it last gave.
-    fn read(&mut self, asked: &[AllocRequest<'_>]) -> Vec<Option<AllocReadings>>;
+    fn read(&mut self, requests: &[AllocRequest<'_>]) -> Vec<Option<AllocReadings>>;
 }
 
 /// An alloc that is to be read.
@@ -43,7 +43,7 @@ pub struct AllocRequest<'a> {
     /// Other attempts run than were shown last.
     pub new_attempts: bool,
     /// It is built again whatever its readers say: without an answer there would be nothing to build it of.
-    pub wanted: bool,
+    pub must_rebuild: bool,
 }
 
 /// What the readers of one alloc say in this pass.
@@ -110,9 +110,9 @@ pub struct Assembler {
     keep: Duration,
     last: Arc<Snapshot>,
     /// Of managed jobs: observed workloads get names beside theirs.
-    ours: Arc<Totals>,
+    managed_totals: Arc<Totals>,
     /// The board's version that the failed allocs were computed from.
-    looked: Option<u64>,
+    failed_version: Option<u64>,
 }
 
 /// What is remembered of an alloc between two snapshots.
@@ -140,8 +140,8 @@ impl Assembler {
             keep: config.retention.most,
             retention: Retention::new(config.retention),
             last: Arc::new(empty),
-            ours: Arc::default(),
-            looked: None,
+            managed_totals: Arc::default(),
+            failed_version: None,
         }
     }
 
@@ -159,7 +159,7 @@ impl Assembler {
         moment: Moment,
     ) -> (Arc<Snapshot>, Withdrawals) {
         self.follow(board, readings, true, moment);
-        itself::ages(&mut tick.agent, self.entries.iter().filter_map(|e| e.oldest).min(), tick.oldest.iter().copied());
+        agent::ages(&mut tick.agent, self.entries.iter().filter_map(|e| e.oldest).min(), tick.oldest.iter().copied());
         let mut withdrawn = Withdrawals { retired: self.retention.retire(moment.now, tick.acknowledged), unshown: 0 };
         self.withdraw(&withdrawn.retired);
         withdrawn.unshown = self.overflow.take_unshown();
@@ -184,8 +184,8 @@ impl Assembler {
 
     /// Readers are asked, and nothing is built of what they say: of a board that has what is shown.
     pub fn only_read(&mut self, board: &BoardView, readings: &mut dyn Readings) {
-        let ask = |alloc| AllocRequest { alloc, new_attempts: false, wanted: false };
-        readings.read(&board.allocs.iter().map(|alloc| ask(&**alloc)).collect::<Vec<_>>());
+        let request = |alloc| AllocRequest { alloc, new_attempts: false, must_rebuild: false };
+        readings.read(&board.allocs.iter().map(|alloc| request(&**alloc)).collect::<Vec<_>>());
     }
 
     /// A lifecycle change: only the allocs that changed are looked at, and of them only what has begun or ended is
@@ -258,50 +258,50 @@ impl Assembler {
         let moved = entries.split_off(same).into_iter();
         let mut moved: HashMap<AllocId, Entry> = moved.map(|e| (e.published.identity.id.clone(), e)).collect();
 
-        let ask = |(place, alloc)| {
-            let asked = match entries.get(place) {
+        let request_for = |(place, alloc)| {
+            let request = match entries.get(place) {
                 Some(entry) => AllocRequest::of(alloc, entry, everything)?,
                 None => AllocRequest::added(alloc, moved.get(&alloc.identity.id)),
             };
-            Some((place, asked))
+            Some((place, request))
         };
-        let (places, asked): (Vec<usize>, Vec<AllocRequest<'_>>) =
-            board.allocs.iter().enumerate().filter_map(ask).unzip();
-        for (place, said) in places.into_iter().zip(readings.read(&asked)) {
+        let (places, requests): (Vec<usize>, Vec<AllocRequest<'_>>) =
+            board.allocs.iter().enumerate().filter_map(request_for).unzip();
+        for (place, task_readings) in places.into_iter().zip(readings.read(&requests)) {
             let published = &board.allocs[place];
-            match (entries.get_mut(place), said) {
+            match (entries.get_mut(place), task_readings) {
                 (Some(_), None) => {}
-                (Some(entry), Some(said)) => self.refresh(entry, published, said, moment),
-                (None, said) => {
-                    let said = said.unwrap_or_else(|| AllocReadings::latest(published));
+                (Some(entry), Some(task_readings)) => self.refresh(entry, published, task_readings, moment),
+                (None, task_readings) => {
+                    let task_readings = task_readings.unwrap_or_else(|| AllocReadings::latest(published));
                     entries.push(match moved.remove(&published.identity.id) {
                         Some(mut entry) => {
-                            self.refresh(&mut entry, published, said, moment);
+                            self.refresh(&mut entry, published, task_readings, moment);
                             entry
                         }
-                        None => self.admit(published, said, moment),
+                        None => self.admit(published, task_readings, moment),
                     });
                 }
             }
         }
-        for gone in moved.into_values() {
-            self.workloads.left(&gone.slots);
-            if gone.folded {
-                self.overflow.gone(&gone.view);
+        for removed in moved.into_values() {
+            self.workloads.left(&removed.slots);
+            if removed.folded {
+                self.overflow.remove(&removed.view);
             }
-            self.retention.forget(&gone.view.identity.id);
+            self.retention.forget(&removed.view.identity.id);
         }
         self.entries = entries;
     }
 
-    fn admit(&mut self, published: &Arc<PublishedAlloc>, said: AllocReadings, moment: Moment) -> Entry {
+    fn admit(&mut self, published: &Arc<PublishedAlloc>, readings: AllocReadings, moment: Moment) -> Entry {
         let slots = self.slots(published);
         self.workloads.joined(&slots);
         // What an agent finds at its start it does not count as new.
         let is_new = self.last.version > 0;
         let identity = self.identity(published, None);
         let folded = is_new && !self.overflow.admits(identity.workload.as_ref(), moment.now);
-        let entry = self.build(published, said, None, slots, moment, folded);
+        let entry = self.build(published, readings, None, slots, moment, folded);
         if folded {
             self.overflow.folded(aggregate::extent(&entry.view).series);
         }
@@ -321,9 +321,9 @@ impl Assembler {
         tasks.map(|(workload, task)| self.workloads.slot(workload, task, by)).collect()
     }
 
-    fn refresh(&mut self, entry: &mut Entry, published: &Arc<PublishedAlloc>, said: AllocReadings, moment: Moment) {
-        if entry.is_of(published) && entry.is_made_of(&said) {
-            entry.note_times(&said);
+    fn refresh(&mut self, entry: &mut Entry, published: &Arc<PublishedAlloc>, readings: AllocReadings, moment: Moment) {
+        if entry.is_of(published) && entry.is_made_of(&readings) {
+            entry.note_times(&readings);
             return;
         }
         let mut slots = std::mem::take(&mut entry.slots);
@@ -334,13 +334,13 @@ impl Assembler {
             self.workloads.joined(&slots);
         }
         self.workloads.moved(&slots);
-        *entry = self.build(published, said, Some(Arc::clone(&entry.view)), slots, moment, entry.folded);
+        *entry = self.build(published, readings, Some(Arc::clone(&entry.view)), slots, moment, entry.folded);
     }
 
     fn build(
         &mut self,
         published: &Arc<PublishedAlloc>,
-        said: AllocReadings,
+        readings: AllocReadings,
         earlier: Option<Arc<AllocView>>,
         slots: Vec<usize>,
         moment: Moment,
@@ -351,7 +351,7 @@ impl Assembler {
         let earlier_recovering = earlier.as_ref().map_or(&[][..], |e| recovering(e.status.as_deref()));
         let recovering = recovering(status.map(|status| &**status));
         let mut tasks = PerTask::with_capacity(identity.tasks.len());
-        for (known, reading) in identity.tasks.iter().zip(&said.tasks) {
+        for (known, reading) in identity.tasks.iter().zip(&readings.tasks) {
             let place = tasks.len();
             let task = status.and_then(|status| status.tasks.get(place));
             let same_task = |e: &&Arc<AllocView>| e.identity.tasks.get(place).is_some_and(|t| t.name == known.name);
@@ -384,7 +384,7 @@ impl Assembler {
                 }
             });
         }
-        let reading = said.alloc.as_ref();
+        let reading = readings.alloc.as_ref();
         let aggregation = if identity.cgroup.is_some() { Aggregation::Cgroup } else { Aggregation::Sum };
         let mut usage = match aggregation {
             Aggregation::Cgroup => aggregate::own_cgroup(reading, &published.alloc_base, &tasks),
@@ -403,7 +403,7 @@ impl Assembler {
         if ended && tasks.iter().any(|task| task.attempt.is_some()) {
             usage = Arc::new(usage.without_live());
         }
-        let sampled_at = newest(&tasks, &said);
+        let sampled_at = newest(&tasks, &readings);
         let was_retired = earlier.as_ref().is_some_and(|e| e.retired);
         let mut view = AllocView {
             identity: Arc::clone(identity),
@@ -420,9 +420,9 @@ impl Assembler {
             self.note_end(&mut view, earlier.as_deref(), moment);
         }
         let memory_bytes = status.filter(|_| !ended).map_or(0, |status| aggregate::given_memory(status));
-        let oldest = said.oldest();
-        let raw_tasks = said.tasks.into_iter().map(|r| r.map(|r| r.usage)).collect();
-        let raw_alloc = said.alloc.map(|r| r.usage);
+        let oldest = readings.oldest();
+        let raw_tasks = readings.tasks.into_iter().map(|r| r.map(|r| r.usage)).collect();
+        let raw_alloc = readings.alloc.map(|r| r.usage);
         let (published, view) = (Arc::clone(published), Arc::new(view));
         Entry { published, raw_tasks, raw_alloc, oldest, view, slots, memory_bytes, folded }
     }
@@ -451,8 +451,8 @@ impl Assembler {
 
     /// Looked at again only after a change.
     fn failed(&mut self, board: &BoardView) -> Arc<Failed> {
-        if self.looked != Some(board.version) {
-            self.looked = Some(board.version);
+        if self.failed_version != Some(board.version) {
+            self.failed_version = Some(board.version);
             let failed = failed::failed(self.entries.iter().filter_map(|e| e.view.status.as_ref()));
             return Arc::new(failed);
         }
@@ -484,14 +484,14 @@ impl Assembler {
 impl<'a> AllocRequest<'a> {
     /// `entry`: what is remembered of it. `None`: it goes on as it is shown.
     fn of(alloc: &'a Arc<PublishedAlloc>, entry: &Entry, everything: bool) -> Option<AllocRequest<'a>> {
-        let wanted = !entry.is_of(alloc);
-        let new_attempts = wanted && other_attempts(&entry.published, alloc);
-        (wanted || everything).then_some(AllocRequest { alloc, new_attempts, wanted })
+        let is_needed = !entry.is_of(alloc);
+        let new_attempts = is_needed && other_attempts(&entry.published, alloc);
+        (is_needed || everything).then_some(AllocRequest { alloc, new_attempts, must_rebuild: is_needed })
     }
     /// One that has no place yet.
     fn added(alloc: &'a Arc<PublishedAlloc>, entry: Option<&Entry>) -> AllocRequest<'a> {
         let new_attempts = entry.is_none_or(|entry| other_attempts(&entry.published, alloc));
-        AllocRequest { alloc, new_attempts, wanted: true }
+        AllocRequest { alloc, new_attempts, must_rebuild: true }
     }
 }
 
@@ -529,46 +529,46 @@ impl Entry {
 
     /// It was made of this, and no task has begun to leave its state since.
     fn is_of(&self, published: &Arc<PublishedAlloc>) -> bool {
-        Arc::ptr_eq(&self.published, published) && self.goes_on()
+        Arc::ptr_eq(&self.published, published) && self.is_unfinished()
     }
-    fn goes_on(&self) -> bool {
+    fn is_unfinished(&self) -> bool {
         let mut tasks = self.view.tasks.iter().enumerate();
         tasks.all(|(at, task)| task.managed.as_ref().is_none_or(|task| task.until == until(&self.published, at)))
     }
     /// Whether every reading is the very one that the view was made of.
-    fn is_made_of(&self, said: &AllocReadings) -> bool {
+    fn is_made_of(&self, readings: &AllocReadings) -> bool {
         let usage = |r: &'_ Option<Reading>| r.as_ref().map(|r| Arc::as_ptr(&r.usage));
-        self.raw_alloc.as_ref().map(Arc::as_ptr) == usage(&said.alloc)
-            && self.raw_tasks.len() == said.tasks.len()
-            && self.raw_tasks.iter().zip(&said.tasks).all(|(raw, r)| raw.as_ref().map(Arc::as_ptr) == usage(r))
+        self.raw_alloc.as_ref().map(Arc::as_ptr) == usage(&readings.alloc)
+            && self.raw_tasks.len() == readings.tasks.len()
+            && self.raw_tasks.iter().zip(&readings.tasks).all(|(raw, r)| raw.as_ref().map(Arc::as_ptr) == usage(r))
     }
 }
 
 impl Entry {
     /// The values are the same, but some were looked at again: so old they are not.
-    fn note_times(&mut self, said: &AllocReadings) {
-        self.oldest = said.oldest();
+    fn note_times(&mut self, readings: &AllocReadings) {
+        self.oldest = readings.oldest();
         let at = |r: &Option<Reading>| r.as_ref().map(|r| r.at);
         let seen = |view: &TaskView, r: &Option<Reading>| at(r).is_none_or(|at| view.sampled_at == Some(at));
-        if self.view.tasks.iter().zip(&said.tasks).all(|(view, r)| seen(view, r))
-            && newest(&self.view.tasks, said) == self.view.sampled_at
+        if self.view.tasks.iter().zip(&readings.tasks).all(|(view, r)| seen(view, r))
+            && newest(&self.view.tasks, readings) == self.view.sampled_at
         {
             return;
         }
         let view = Arc::make_mut(&mut self.view);
-        for (task, reading) in view.tasks.iter_mut().zip(&said.tasks).filter(|(view, r)| !seen(view, r)) {
+        for (task, reading) in view.tasks.iter_mut().zip(&readings.tasks).filter(|(view, r)| !seen(view, r)) {
             let task = Arc::make_mut(task);
             task.sampled_at = at(reading);
             task.before = reading.as_ref().and_then(|reading| reading.before.clone());
         }
         // Not the latest of all times: the clock may have gone back.
-        view.sampled_at = newest(&view.tasks, said);
+        view.sampled_at = newest(&view.tasks, readings);
     }
 }
 
 /// When the newest of what is shown of an alloc was read.
-fn newest(tasks: &[Arc<TaskView>], said: &AllocReadings) -> Option<Timestamp> {
-    tasks.iter().map(|task| task.sampled_at).max().flatten().max(said.alloc.as_ref().map(|reading| reading.at))
+fn newest(tasks: &[Arc<TaskView>], readings: &AllocReadings) -> Option<Timestamp> {
+    tasks.iter().map(|task| task.sampled_at).max().flatten().max(readings.alloc.as_ref().map(|reading| reading.at))
 }
 
 /// Its tasks that are in recovery.

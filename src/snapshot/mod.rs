@@ -8,10 +8,10 @@
 //!                                                     aggregate, workloads, retention
 //! ```
 
+pub mod agent;
 pub mod aggregate;
 pub mod assemble;
 pub mod failed;
-pub mod itself;
 pub mod overflow;
 pub mod parents;
 pub mod pass;

@@ -38,7 +38,7 @@ pub(super) struct Overflow {
 struct OverflowRow {
     view: Arc<AllocView>,
     /// Of those that are on the board no more.
-    gone: Sums,
+    removed: Sums,
 }
 
 /// Counters alone: nothing else of many allocs that come and go can be added up.
@@ -89,9 +89,9 @@ impl Overflow {
     }
 
     /// One of those above the limit is on the board no more: what it used stays.
-    pub(super) fn gone(&mut self, view: &AllocView) {
+    pub(super) fn remove(&mut self, view: &AllocView) {
         if let Some(row) = view.identity.workload.as_ref().and_then(|workload| self.rows.get_mut(workload)) {
-            row.gone.add(view);
+            row.removed.add(view);
         }
     }
 
@@ -99,7 +99,7 @@ impl Overflow {
     pub(super) fn views<'a>(&mut self, folded: impl Iterator<Item = &'a Arc<AllocView>>) -> Vec<Arc<AllocView>> {
         let mut sums: BTreeMap<JobId, (Sums, Option<Timestamp>)> = BTreeMap::new();
         for (workload, row) in &self.rows {
-            sums.insert(workload.clone(), (row.gone.clone(), row.view.sampled_at));
+            sums.insert(workload.clone(), (row.removed.clone(), row.view.sampled_at));
         }
         for view in folded {
             let Some(workload) = &view.identity.workload else { continue };
@@ -108,7 +108,7 @@ impl Overflow {
             *sampled_at = (*sampled_at).max(view.sampled_at);
             self.rows
                 .entry(workload.clone())
-                .or_insert_with(|| OverflowRow { view: empty(view), gone: Sums::default() });
+                .or_insert_with(|| OverflowRow { view: empty(view), removed: Sums::default() });
         }
         for (workload, (sum, sampled_at)) in sums {
             if let Some(row) = self.rows.get_mut(&workload) {

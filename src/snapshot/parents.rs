@@ -19,9 +19,9 @@ pub(super) fn views(parents: &[Arc<PublishedParent>], moment: Moment) -> Arc<[Pa
         let is_due = reader.is_due(moment.now);
         if is_due || is_shown() {
             // Without an answer it is gone, or unreadable.
-            let _ = reader.look(moment.now, moment.at, is_due);
+            let _ = reader.read_change(moment.now, moment.at, is_due);
         }
-        let reading = reader.latest().filter(|_| is_shown() && !reader.is_gone())?;
+        let reading = reader.latest().filter(|_| is_shown() && !reader.is_removed())?;
         Some(ParentView { path: parent.path.clone(), usage: Arc::clone(&reading.usage), sampled_at: reading.at })
     };
     parents.iter().filter_map(view).collect()

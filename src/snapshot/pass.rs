@@ -19,7 +19,7 @@ use std::num::NonZero;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use super::aggregate::speaks_for_its_alloc;
+use super::aggregate::is_whole_alloc_usage;
 use super::assemble::{AllocReadings, AllocRequest, Moment, Readings};
 use crate::board::PublishedAlloc;
 use crate::collectors::{ReadingChange, TaskReader};
@@ -92,38 +92,38 @@ impl SamplingPass {
         SamplingPass { threads: threads.get(), ..self }
     }
 
-    fn look(&self, reader: &TaskReader, everything: bool) -> ReadingChange {
+    fn read_change(&self, reader: &TaskReader, everything: bool) -> ReadingChange {
         // Gone: the end is on its way to the board, and until it is there the last reading holds.
-        reader.look(self.moment.now, self.moment.at, everything).unwrap_or(ReadingChange::None)
+        reader.read_change(self.moment.now, self.moment.at, everything).unwrap_or(ReadingChange::None)
     }
 
-    fn of(&self, asked: &AllocRequest<'_>) -> Option<AllocReadings> {
-        let alloc = asked.alloc;
+    fn of(&self, request: &AllocRequest<'_>) -> Option<AllocReadings> {
+        let alloc = request.alloc;
         let all = if can_skip(alloc) { self.observed } else { self.managed };
-        let (mut news, mut moved, mut runs) = (false, asked.new_attempts, false);
+        let (mut has_changed, mut moved, mut runs) = (false, request.new_attempts, false);
         for reader in alloc.readers.iter().flatten() {
             runs = true;
             if all || reader.latest().is_none() {
-                let said = self.look(reader, false);
-                news |= said != ReadingChange::None;
-                moved |= said == ReadingChange::Changed;
+                let reported = self.read_change(reader, false);
+                has_changed |= reported != ReadingChange::None;
+                moved |= reported == ReadingChange::Changed;
             }
         }
         // Of an observed alloc with one cgroup its task's reader is its own.
         let is_a_tasks =
             |reader: &Arc<TaskReader>| alloc.readers.iter().flatten().any(|task| Arc::ptr_eq(task, reader));
         if let Some(reader) = alloc.alloc_reader.as_ref().filter(|reader| !is_a_tasks(reader)) {
-            let due = if speaks_for_its_alloc(alloc.status.as_deref()) {
+            let due = if is_whole_alloc_usage(alloc.status.as_deref()) {
                 runs && all && reader.is_due(self.moment.now)
             } else {
                 runs && (all || moved)
             };
-            if asked.new_attempts || due {
-                news |= self.look(reader, moved) != ReadingChange::None;
+            if request.new_attempts || due {
+                has_changed |= self.read_change(reader, moved) != ReadingChange::None;
             }
         }
         let answers = match self.answers {
-            ReadScope::Changed => news || asked.wanted,
+            ReadScope::Changed => has_changed || request.must_rebuild,
             ReadScope::All => true,
             ReadScope::None => false,
         };
@@ -137,28 +137,28 @@ pub(super) fn can_skip(alloc: &PublishedAlloc) -> bool {
 }
 
 impl Readings for SamplingPass {
-    fn read(&mut self, asked: &[AllocRequest<'_>]) -> Vec<Option<AllocReadings>> {
-        let mut said: Vec<Option<AllocReadings>> = Vec::new();
-        said.resize_with(asked.len(), || None);
-        let chunks = Mutex::new(asked.chunks(CHUNK).zip(said.chunks_mut(CHUNK)));
+    fn read(&mut self, requests: &[AllocRequest<'_>]) -> Vec<Option<AllocReadings>> {
+        let mut readings: Vec<Option<AllocReadings>> = Vec::new();
+        readings.resize_with(requests.len(), || None);
+        let chunks = Mutex::new(requests.chunks(CHUNK).zip(readings.chunks_mut(CHUNK)));
         let this = &*self;
         let work = || {
             loop {
                 let next = lock(&chunks).next();
-                let Some((asked, said)) = next else { return };
-                for (asked, said) in asked.iter().zip(said) {
-                    *said = this.of(asked);
+                let Some((requests, readings)) = next else { return };
+                for (request, readings) in requests.iter().zip(readings) {
+                    *readings = this.of(request);
                 }
             }
         };
-        let others = self.threads.min(asked.len() / self.least).saturating_sub(1);
+        let rest = self.threads.min(requests.len() / self.least).saturating_sub(1);
         thread::scope(|scope| {
-            for _ in 0..others {
+            for _ in 0..rest {
                 // Without it the others read its share.
                 let _ = thread::Builder::new().name("reader".into()).spawn_scoped(scope, work);
             }
             work();
         });
-        said
+        readings
     }
 }

@@ -49,9 +49,9 @@ pub struct Walks {
 }
 
 impl Walks {
-    fn take(&self, now: Instant, whose: PassReaders) {
+    fn take(&self, now: Instant, readers: PassReaders) {
         if let Some(sampling) = &self.sampling {
-            sampling.take_pass_for(now, whose);
+            sampling.take_pass_for(now, readers);
         }
     }
     /// Whether observed cgroups may be skipped at a tick without a client.
@@ -63,7 +63,7 @@ impl Walks {
 
 /// Which readers are asked at a tick; `None`: none. `since`: observed ones were asked so long ago, and may be skipped
 /// now. `has_own`: something runs that may not be skipped.
-fn asked(since: Option<Duration>, has_own: bool) -> Option<PassReaders> {
+fn readers_due(since: Option<Duration>, has_own: bool) -> Option<PassReaders> {
     match since {
         Some(since) if since < OBSERVED_EACH => has_own.then_some(PassReaders::Managed),
         _ => Some(PassReaders::All),
@@ -253,20 +253,20 @@ impl SnapshotPublisher {
     pub(super) fn tick(&self, work: &mut Assembly, tick: Tick, moment: Moment, threads: NonZero<usize>) -> bool {
         let board = self.board.view();
         let is_watched = self.is_watched.swap(false, Ordering::Relaxed);
-        let is_wanted = is_watched || self.foresight.get().is_some_and(|foresight| foresight());
+        let has_waiters = is_watched || self.foresight.get().is_some_and(|foresight| foresight());
         let pass = if work.shown == 0 { SamplingPass::first(moment) } else { SamplingPass::over_all(moment) };
         let mut pass = pass.on(threads);
         work.threads = threads;
         work.ticks += 1;
         // Every client waits for the first one; and what has begun or ended is built of what is read with it.
         let is_late = work.shown == 0 || work.ticks > work.shown + MOST_DEFERRED;
-        let may_defer = !is_wanted && !is_late && work.seen == board.version && work.assembler.shows(&board);
-        let whose = self.walk(work, &board, moment.now, may_defer);
-        if whose != Some(PassReaders::All) {
+        let may_defer = !has_waiters && !is_late && work.seen == board.version && work.assembler.shows(&board);
+        let readers = self.walk(work, &board, moment.now, may_defer);
+        if readers != Some(PassReaders::All) {
             pass = pass.without_observed();
         }
         if may_defer {
-            if whose.is_some() {
+            if readers.is_some() {
                 work.assembler.only_read(&board, &mut pass.silent());
             }
             work.deferred = Some(tick);
@@ -277,7 +277,7 @@ impl SnapshotPublisher {
             }
             self.build(work, &board, tick, moment, &mut pass);
         }
-        whose == Some(PassReaders::All)
+        readers == Some(PassReaders::All)
     }
 
     /// Whose readers are to be asked at this tick, which have rows then. `may_defer`: no client reads.
@@ -285,18 +285,18 @@ impl SnapshotPublisher {
         let skips_observed = may_defer && self.walks.can_skip_observed(now);
         let since = work.observed_read.filter(|_| skips_observed).map(|at| now.saturating_duration_since(at));
         let runs = |alloc: &&Arc<PublishedAlloc>| !can_skip(alloc) && alloc.readers.iter().any(Option::is_some);
-        let whose = asked(since, board.allocs.iter().any(|alloc| runs(&alloc)));
-        if whose == Some(PassReaders::All) {
+        let readers = readers_due(since, board.allocs.iter().any(|alloc| runs(&alloc)));
+        if readers == Some(PassReaders::All) {
             self.walks.take(now, PassReaders::All);
             (work.observed_read, work.observed_skipped) = (Some(now), false);
-            return whose;
+            return readers;
         }
         work.observed_skipped = true;
         // Processes without a cgroup have no row.
         if board.allocs.iter().filter(runs).any(|alloc| alloc.identity.source == AllocSource::Managed) {
             self.walks.take(now, PassReaders::Managed);
         }
-        whose
+        readers
     }
 
     /// The board has changed.
@@ -378,7 +378,7 @@ mod tests {
     use crate::host::clock::SystemClock;
     use crate::model::units::Timestamp;
     use crate::snapshot::Config;
-    use crate::snapshot::itself::tests::info;
+    use crate::snapshot::agent::tests::info;
 
     #[test]
     fn observed_cgroups_without_clients_are_read_every_four_seconds() {
@@ -386,16 +386,16 @@ mod tests {
             let mut read = None;
             let turn = |n: u64| {
                 let now = Duration::from_millis(n * tick);
-                let whose = asked(read.map(|at| now.saturating_sub(at)), n.is_multiple_of(2));
-                read = if whose == Some(PassReaders::All) { Some(now) } else { read };
-                whose
+                let readers = readers_due(read.map(|at| now.saturating_sub(at)), n.is_multiple_of(2));
+                read = if readers == Some(PassReaders::All) { Some(now) } else { read };
+                readers
             };
             (0..ticks).map(turn).collect()
         };
         let (all, managed) = (Some(PassReaders::All), Some(PassReaders::Managed));
         assert_eq!(at(1_000, 9), [all, None, managed, None, all, None, managed, None, all]);
         assert_eq!(at(4_000, 3), [all, all, all]);
-        assert_eq!(asked(None, false), all, "a client reads, or they were never read");
+        assert_eq!(readers_due(None, false), all, "a client reads, or they were never read");
     }
 
     #[test]

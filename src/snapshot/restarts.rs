@@ -4,7 +4,7 @@ use super::{TaskView, WorkloadView};
 use crate::collectors::capability::KERNEL_ENDS;
 use crate::model::alloc::AllocSource;
 use crate::model::host::NodeInfo;
-use crate::model::observed::BegunAfter;
+use crate::model::observed::RestartCause;
 use crate::model::task::RestartReason;
 
 /// A word for each count: those of managed tasks, then those that only observed tasks have.
@@ -13,21 +13,21 @@ pub const REASONS: [&str; 6] = [
     RestartReason::Oom.as_str(),
     RestartReason::StartFailure.as_str(),
     RestartReason::Requested.as_str(),
-    BegunAfter::Failure.as_str(),
-    BegunAfter::Other.as_str(),
+    RestartCause::Failure.as_str(),
+    RestartCause::Other.as_str(),
 ];
 
 /// In the order of [`REASONS`]. `None`: it is unknown.
 pub type Restarts = [Option<u64>; 6];
 
 /// The runtime itself reports how a task ended. Where it does not, ends by OOM or with an error are not 0, but unseen.
-pub fn says_how_it_ended(source: AllocSource) -> bool {
+pub fn reports_outcome(source: AllocSource) -> bool {
     matches!(source, AllocSource::Docker | AllocSource::Podman)
 }
 
 /// The runtime reports it, or the kernel.
-pub fn knows_how_it_ended(source: AllocSource, info: &NodeInfo) -> bool {
-    says_how_it_ended(source) || info.can(KERNEL_ENDS)
+pub fn knows_outcome(source: AllocSource, info: &NodeInfo) -> bool {
+    reports_outcome(source) || info.can(KERNEL_ENDS)
 }
 
 fn own([policy, oom, start_failure, requested]: [u64; 4]) -> Restarts {
@@ -53,7 +53,7 @@ impl TaskView {
 impl WorkloadView {
     /// `ends_known`: how its observed tasks end is known. Of one with managed and observed tasks, all together.
     pub fn restarts(&self, ends_known: bool) -> Restarts {
-        let observed = self.ended.begun_after;
+        let observed = self.ended.restart_causes;
         if self.observed {
             return of_observed(observed, ends_known);
         }
@@ -75,8 +75,8 @@ mod tests {
 
     #[test]
     fn unknown_restarts_are_absent_and_not_zero() {
-        let view = |observed, restarts, begun_after| {
-            let ended = Arc::new(TaskTotals { restarts, begun_after, ..TaskTotals::default() });
+        let view = |observed, restarts, causes| {
+            let ended = Arc::new(TaskTotals { restarts, restart_causes: causes, ..TaskTotals::default() });
             let (workload, task, source) = ("w".into(), "t".into(), None);
             WorkloadView { workload, task, source, usage: Usage::default(), ended, observed }
         };
@@ -85,8 +85,8 @@ mod tests {
         assert_eq!(none.restarts(false), [None, None, None, None, None, Some(0)]);
         let failed = view(true, [0; 4], [0, 2, 1]);
         assert_eq!(failed.restarts(false), [None, None, None, None, Some(2), Some(1)]);
-        let ours = view(false, [1, 2, 0, 4], [0; 3]);
-        assert_eq!(ours.restarts(true), [Some(1), Some(2), Some(0), Some(4), None, None]);
+        let managed = view(false, [1, 2, 0, 4], [0; 3]);
+        assert_eq!(managed.restarts(true), [Some(1), Some(2), Some(0), Some(4), None, None]);
         let both = view(false, [1, 2, 0, 4], [5, 6, 0]);
         assert_eq!(both.restarts(true), [Some(1), Some(7), Some(0), Some(4), Some(6), None]);
     }

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use super::agent::{self, CollectorRecord, TASKS};
 use super::assemble::{Assembler, Moment, Tick};
-use super::itself::{self, CollectorRecord, TASKS};
 use super::publisher::{SnapshotPublisher, Snapshots, Walks};
 use super::scrapers::Scrapers;
 use super::{Config, Snapshot, TickBefore};
@@ -199,17 +199,17 @@ impl SamplerThread {
         for (slot, (_, n)) in self.records[0].errors.iter_mut().zip(self.parts.sampling.errors.iter()) {
             *slot = n;
         }
-        itself::collectors(&mut agent, &self.records, Nanos::from_duration(self.parts.config.tick));
-        itself::capabilities(&mut agent, &self.parts.info);
-        itself::descriptors(&mut agent, &self.parts.sampling);
-        itself::process(&mut agent, &self.parts.sampling.roots, &self.parts.info);
+        agent::collectors(&mut agent, &self.records, Nanos::from_duration(self.parts.config.tick));
+        agent::capabilities(&mut agent, &self.parts.info);
+        agent::descriptors(&mut agent, &self.parts.sampling);
+        agent::process(&mut agent, &self.parts.sampling.roots, &self.parts.info);
         let threads = if self.took.is_none_or(|took| took > LONG) { self.threads } else { NonZero::<usize>::MIN };
         let acknowledged = self.parts.scrapers.acknowledged_by_all(moment.now);
         let oldest = self.records.iter().filter_map(|r| Some((r.name, r.oldest?))).collect();
-        let devices = self.parts.devices.as_ref().map(|devices| devices.look()).unwrap_or_default();
+        let devices = self.parts.devices.as_ref().map(|devices| devices.view()).unwrap_or_default();
         let services = self.parts.board.services.all();
         let host = Arc::new(host);
-        let this = TickBefore { at: began.at, host: Arc::clone(&host), own_cpu_ns: itself::cpu_ns(&agent) };
+        let this = TickBefore { at: began.at, host: Arc::clone(&host), own_cpu_ns: agent::cpu_ns(&agent) };
         let before = self.before.replace(Arc::new(this));
         let tick =
             Tick { at: began.at, host, agent, before, devices, services, oldest, acknowledged, ..Tick::default() };

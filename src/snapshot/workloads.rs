@@ -116,18 +116,18 @@ impl Workloads {
 
     fn compact(&mut self) -> Vec<Option<usize>> {
         let mut moved = Vec::with_capacity(self.slots.len());
-        let mut kept = Vec::with_capacity(self.slots.len());
+        let mut retained = Vec::with_capacity(self.slots.len());
         for mut slot in self.slots.drain(..) {
             if slot.totals.is_none() && slot.users == 0 {
                 moved.push(None);
             } else {
-                moved.push(Some(kept.len()));
+                moved.push(Some(retained.len()));
                 slot.dirty = true;
-                kept.push(slot);
+                retained.push(slot);
             }
         }
-        self.index = kept.iter().enumerate().map(|(place, slot)| (slot.key.clone(), place)).collect();
-        self.slots = kept;
+        self.index = retained.iter().enumerate().map(|(place, slot)| (slot.key.clone(), place)).collect();
+        self.slots = retained;
         self.views.clear();
         moved
     }
@@ -185,7 +185,7 @@ impl Workloads {
         let is_clear = |view: &Arc<WorkloadView>| !view.observed || !self.totals.has(&view.workload);
         let (mut shown, alike): (Vec<_>, Vec<_>) = self.views.iter().cloned().partition(is_clear);
         for view in alike {
-            let workload = self.totals.name_beside(&view.workload);
+            let workload = self.totals.name_without_conflict(&view.workload);
             let is_it = |other: &&mut Arc<WorkloadView>| {
                 other.workload == workload && other.task == view.task && other.source == view.source
             };
@@ -246,12 +246,12 @@ mod tests {
     #[test]
     fn observed_workload_adds_nothing_to_managed_job_of_same_name() {
         let used = |ns| TaskTotals { usage: Usage::from([(Field::cpu_usage_ns, ns)]), ..TaskTotals::default() };
-        let (mut ours, mut others) = (Totals::default(), Totals::default());
-        others.add(&"docker:svc".into(), &"t".into(), &used(7));
-        others.add(&"docker:svc~observed".into(), &"t".into(), &used(9));
+        let (mut managed, mut observed_totals) = (Totals::default(), Totals::default());
+        observed_totals.add(&"docker:svc".into(), &"t".into(), &used(7));
+        observed_totals.add(&"docker:svc~observed".into(), &"t".into(), &used(9));
         let mut workloads = Workloads::default();
-        let mut shown = |ours: &Totals| -> Vec<(String, Option<u64>)> {
-            let _ = workloads.take_totals(&Arc::new(ours.clone()), &Arc::new(others.clone()));
+        let mut shown = |managed: &Totals| -> Vec<(String, Option<u64>)> {
+            let _ = workloads.take_totals(&Arc::new(managed.clone()), &Arc::new(observed_totals.clone()));
             let views = workloads.views(std::iter::empty(), std::iter::empty());
             let mut all: Vec<_> =
                 views.iter().map(|view| (view.workload.to_string(), view.usage.cpu_usage_ns())).collect();
@@ -259,24 +259,24 @@ mod tests {
             all
         };
         let of = |name: &str, ns| (name.to_owned(), ns);
-        assert_eq!(shown(&ours), [of("svc", Some(7)), of("svc~observed", Some(9))]);
+        assert_eq!(shown(&managed), [of("svc", Some(7)), of("svc~observed", Some(9))]);
         // Another task of it: the whole name is taken.
-        ours.submitted(&"svc".into(), &"other".into(), Timestamp(1));
-        assert_eq!(shown(&ours), [of("svc", None), of("svc~observed", Some(16))]);
-        ours.add(&"svc".into(), &"t".into(), &used(1));
-        assert_eq!(shown(&ours), [of("svc", None), of("svc", Some(1)), of("svc~observed", Some(16))]);
+        managed.submitted(&"svc".into(), &"other".into(), Timestamp(1));
+        assert_eq!(shown(&managed), [of("svc", None), of("svc~observed", Some(16))]);
+        managed.add(&"svc".into(), &"t".into(), &used(1));
+        assert_eq!(shown(&managed), [of("svc", None), of("svc", Some(1)), of("svc~observed", Some(16))]);
     }
 
     /// Promise (Observed workloads): Observed workloads of two runtimes with one name have their own totals
     #[test]
     fn workloads_of_two_sources_with_one_name_have_their_own_totals() {
         let used = |ns| TaskTotals { usage: Usage::from([(Field::cpu_usage_ns, ns)]), ..TaskTotals::default() };
-        let mut others = Totals::default();
+        let mut observed_totals = Totals::default();
         for (key, ns) in [("docker:web", 1), ("podman:web", 2), ("web", 4)] {
-            others.add(&key.into(), &"t".into(), &used(ns));
+            observed_totals.add(&key.into(), &"t".into(), &used(ns));
         }
         let mut workloads = Workloads::default();
-        let _ = workloads.take_totals(&Arc::default(), &Arc::new(others));
+        let _ = workloads.take_totals(&Arc::default(), &Arc::new(observed_totals));
         // A task of one of them runs.
         let live = workloads.slot(&"web".into(), &"t".into(), RunBy::Observed(Some(AllocSource::Podman)));
         let usage = Usage::from([(Field::cpu_usage_ns, 8)]);

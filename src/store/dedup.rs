@@ -41,7 +41,7 @@ struct Entry {
 struct DurableIndex {
     keys: HashMap<String, Entry>,
     /// What a key without an entry is: absent, or unknown where the store could not be read.
-    others: DurableValue,
+    default_value: DurableValue,
 }
 
 /// Concurrency: any thread; commits follow one another, `enter` never waits for one.
@@ -83,14 +83,19 @@ impl Dedup {
     /// only means that nothing is known.
     pub fn new(store: Arc<dyn Store>) -> Dedup {
         let hasher = RandomState::new();
-        let (keys, others) = match store.scan("") {
+        let (keys, rest) = match store.scan("") {
             Ok(records) => {
                 let entry = |value: &[u8]| Entry { durable: DurableValue::Is(print(&hasher, value)), pending: 0 };
                 (records.into_iter().map(|(key, value)| (key, entry(&value))).collect(), DurableValue::Absent)
             }
             Err(_) => (HashMap::new(), DurableValue::Unknown),
         };
-        Dedup { store, known: Mutex::new(DurableIndex { keys, others }), committing: Mutex::default(), hasher }
+        Dedup {
+            store,
+            known: Mutex::new(DurableIndex { keys, default_value: rest }),
+            committing: Mutex::default(),
+            hasher,
+        }
     }
 
     pub fn store(&self) -> &Arc<dyn Store> {
@@ -98,22 +103,22 @@ impl Dedup {
     }
 
     pub fn enter(&self, batch: Batch) -> Entrance {
-        let wanted = |value: &Option<Vec<u8>>| {
+        let expected = |value: &Option<Vec<u8>>| {
             value.as_ref().map_or(DurableValue::Absent, |v| DurableValue::Is(print(&self.hasher, v)))
         };
-        let writes: Vec<_> = batch.writes.into_iter().map(|(key, value)| (wanted(&value), key, value)).collect();
+        let writes: Vec<_> = batch.writes.into_iter().map(|(key, value)| (expected(&value), key, value)).collect();
         let mut known = lock(&self.known);
-        let DurableIndex { keys, others } = &mut *known;
-        let there = |(wanted, key, _): &(DurableValue, String, _)| {
-            keys.get(key).map_or(*others == *wanted, |entry| entry.pending == 0 && entry.durable == *wanted)
+        let DurableIndex { keys, default_value: rest } = &mut *known;
+        let there = |(expected, key, _): &(DurableValue, String, _)| {
+            keys.get(key).map_or(*rest == *expected, |entry| entry.pending == 0 && entry.durable == *expected)
         };
         if writes.iter().all(there) {
             return Entrance::Duplicate(count(writes.len()));
         }
-        let enter = |(wanted, key, value): (DurableValue, String, Option<Vec<u8>>)| {
-            let entry = keys.entry(key.clone()).or_insert(Entry { durable: *others, pending: 0 });
+        let enter = |(expected, key, value): (DurableValue, String, Option<Vec<u8>>)| {
+            let entry = keys.entry(key.clone()).or_insert(Entry { durable: *rest, pending: 0 });
             entry.pending = entry.pending.saturating_add(1);
-            (key, value, wanted)
+            (key, value, expected)
         };
         Entrance::Write(EnteredBatch(writes.into_iter().map(enter).collect()))
     }
@@ -128,21 +133,21 @@ impl Dedup {
         // The place of each key in the batch: the last write of a key is the one that counts.
         let mut last: HashMap<String, (Option<Vec<u8>>, DurableValue, u32)> = HashMap::new();
         let mut order = Vec::new();
-        for (key, value, wanted) in entered.into_iter().flat_map(|entered| entered.0) {
+        for (key, value, expected) in entered.into_iter().flat_map(|entered| entered.0) {
             match last.get_mut(&key) {
-                Some(slot) => *slot = (value, wanted, slot.2 + 1),
+                Some(slot) => *slot = (value, expected, slot.2 + 1),
                 None => {
                     order.push(key.clone());
-                    last.insert(key, (value, wanted, 1));
+                    last.insert(key, (value, expected, 1));
                 }
             }
         }
         {
             let known = lock(&self.known);
             for key in &order {
-                let Some((value, wanted, _)) = last.get_mut(key) else { continue };
-                let durable = known.keys.get(key).map_or(known.others, |entry| entry.durable);
-                if durable == *wanted {
+                let Some((value, expected, _)) = last.get_mut(key) else { continue };
+                let durable = known.keys.get(key).map_or(known.default_value, |entry| entry.durable);
+                if durable == *expected {
                     committed.deduped += 1;
                 } else {
                     committed.written += 1;
@@ -179,16 +184,16 @@ impl Drop for CommitGuard<'_> {
     fn drop(&mut self) {
         let mut known = lock(&self.dedup.known);
         for (key, _) in &self.written.writes {
-            if let (Some(entry), Some((_, wanted, _))) = (known.keys.get_mut(key), self.keys.get(key)) {
-                entry.durable = if self.ok { *wanted } else { DurableValue::Unknown };
+            if let (Some(entry), Some((_, expected, _))) = (known.keys.get_mut(key), self.keys.get(key)) {
+                entry.durable = if self.ok { *expected } else { DurableValue::Unknown };
             }
         }
-        let others = known.others;
+        let rest = known.default_value;
         for (key, (_, _, writes)) in self.keys {
             if let Some(entry) = known.keys.get_mut(key) {
                 entry.pending = entry.pending.saturating_sub(*writes);
                 // What is gone is forgotten.
-                if entry.pending == 0 && entry.durable == others && others == DurableValue::Absent {
+                if entry.pending == 0 && entry.durable == rest && rest == DurableValue::Absent {
                     known.keys.remove(key);
                 }
             }

@@ -88,11 +88,11 @@ impl KeyedLog {
 
     fn rewrite(&mut self) -> io::Result<()> {
         let bytes = frame(self.values.iter().map(|(key, value)| (*key, Some(value.as_slice()))))?;
-        let beside = self.path.with_extension("new");
-        let file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&beside)?;
+        let sibling = self.path.with_extension("new");
+        let file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&sibling)?;
         file.write_all_at(&bytes, 0)?;
         file.sync_data()?;
-        fs::rename(&beside, &self.path)?;
+        fs::rename(&sibling, &self.path)?;
         File::open(self.path.parent().unwrap_or(Path::new("/")))?.sync_all()?;
         self.length = bytes.len() as u64;
         self.file = Some(file);

@@ -82,7 +82,7 @@ impl LineLog {
         let is_full = last.length >= last.full_at;
         self.last = Some(last);
         if is_full {
-            self.go_on();
+            self.next_file();
         }
         Ok(())
     }
@@ -92,13 +92,13 @@ impl LineLog {
         let now = SystemTime::now();
         let is_old = |last: &CurrentLineFile| now.duration_since(last.began).is_ok_and(|age| age > self.limits.age / 8);
         if self.last.as_ref().is_some_and(|last| last.length > 0 && is_old(last)) {
-            self.go_on();
+            self.next_file();
         }
         self.prune(now);
     }
 
     /// With the next file. Where none can be made, with this one: what is in it is durable.
-    fn go_on(&mut self) {
+    fn next_file(&mut self) {
         let Some(last) = &mut self.last else { return };
         let number = last.number;
         match begin(&self.dir, number + 1, &self.limits) {
@@ -389,8 +389,8 @@ mod tests {
         }
         let bytes: u64 = files(dir.path()).unwrap().iter().map(|file| file.bytes).sum();
         assert!(bytes <= limits.bytes + limits.bytes / 8, "{bytes}");
-        let kept = lines(dir.path()).len();
-        assert!(kept > 50 && kept < 200, "{kept}");
+        let retained = lines(dir.path()).len();
+        assert!(retained > 50 && retained < 200, "{retained}");
         log.prune(SystemTime::now() + Duration::from_secs(7_200));
         assert_eq!(names(dir.path()), Vec::<String>::new(), "all of it is too old");
         // What comes then is in a file that is there.
@@ -421,7 +421,7 @@ mod tests {
         }
         assert_eq!(lines(dir.path()).len(), 300);
         fs::remove_dir(dir.path().join("00000003.jsonl")).unwrap();
-        log.go_on();
+        log.next_file();
         log.append(&numbered(300, 301)).unwrap();
         assert_eq!((log.last.as_ref().unwrap().number, lines(dir.path()).len()), (3, 301), "and passes over those");
     }

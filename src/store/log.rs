@@ -199,7 +199,7 @@ pub(super) fn path(dir: &Path) -> PathBuf {
 
 impl StateLog {
     /// Goes on at the end of what was found.
-    pub fn go_on(dir: &Path, found: &LogContents) -> io::Result<StateLog> {
+    pub fn resume(dir: &Path, found: &LogContents) -> io::Result<StateLog> {
         let file = OpenOptions::new().read(true).write(true).open(path(dir))?;
         let len = u64::try_from(found.end).map_err(io::Error::other)?;
         if file.metadata()?.len() != len {

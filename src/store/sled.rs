@@ -62,7 +62,7 @@ impl SledStore {
     /// Errors: another process has it open; a newer agent wrote it; no permission or room: each says what to do. Damage
     /// is none.
     pub fn open(dir: &Path) -> Result<SledStore, StoreError> {
-        SledStore::open_as(dir, Schema::OURS)
+        SledStore::open_as(dir, Schema::CURRENT)
     }
 
     pub(super) fn open_as(dir: &Path, schema: Schema) -> Result<SledStore, StoreError> {
@@ -77,17 +77,17 @@ impl SledStore {
     /// Asks sled, and the log where sled fails.
     fn read<T>(
         &self,
-        ask: impl FnOnce(&Mirror) -> Result<T, MirrorFault>,
-        look: impl FnOnce(Records) -> T,
+        request: impl FnOnce(&Mirror) -> Result<T, MirrorFault>,
+        check: impl FnOnce(Records) -> T,
     ) -> Result<T, StoreError> {
         let mut state = lock(&self.state);
         state.catch_up();
-        match state.mirror.as_ref().map(ask) {
+        match state.mirror.as_ref().map(request) {
             Some(Ok(answer)) => return Ok(answer),
             Some(Err(trouble)) => state.give_up_mirror(&trouble),
             None => {}
         }
-        state.log.records().map(look).map_err(|e| StoreError::Read { message: e.to_string() })
+        state.log.records().map(check).map_err(|e| StoreError::Read { message: e.to_string() })
     }
 }
 
@@ -165,8 +165,8 @@ impl State {
         self.mirror = Some(mirror);
         let changed = records.iter().filter(|(key, value)| old.get(*key) != Some(value));
         let changed = changed.map(|(key, value)| (key.as_str(), Some(value.as_slice())));
-        let gone = old.keys().filter(|key| !records.contains_key(*key)).map(|key| (key.as_str(), None));
-        let writes: Vec<_> = changed.chain(gone).collect();
+        let removed = old.keys().filter(|key| !records.contains_key(*key)).map(|key| (key.as_str(), None));
+        let writes: Vec<_> = changed.chain(removed).collect();
         if !writes.is_empty() || old_seq != self.seq {
             self.follow(writes.into_iter());
         }
@@ -253,7 +253,7 @@ fn open(dir: &Path, lock: File, schema: Schema) -> Result<State, StoreError> {
         })?;
     }
 
-    let mut damage = Damage { dir, into: None, said: Vec::new() };
+    let mut damage = Damage { dir, into: None, messages: Vec::new() };
     // With what it holds; `None`: it was damaged and is made again below.
     let mirror =
         match patiently(|| Mirror::open(dir)).and_then(|mirror| mirror.contents().map(|contents| (mirror, contents))) {
@@ -288,7 +288,7 @@ fn open(dir: &Path, lock: File, schema: Schema) -> Result<State, StoreError> {
 
     let as_it_was = log_is_good && older.is_none();
     let log =
-        if as_it_was { StateLog::go_on(dir, &found) } else { StateLog::write(dir, schema.current, seq, &records) };
+        if as_it_was { StateLog::resume(dir, &found) } else { StateLog::write(dir, schema.current, seq, &records) };
     let log = log.map_err(failed)?;
     let mut state = State { _lock: lock, log, seq, mirror: None, behind: BTreeMap::new(), behind_bytes: 0 };
     if let Some((mirror, contents)) = mirror {
@@ -318,7 +318,7 @@ fn decide(found: &LogContents, mirror: Option<&(Records, u64)>) -> (Records, u64
 struct Damage<'a> {
     dir: &'a Path,
     into: Option<PathBuf>,
-    said: Vec<String>,
+    messages: Vec<String>,
 }
 
 impl Damage<'_> {
@@ -340,7 +340,7 @@ impl Damage<'_> {
         if log_is_whole {
             tracing::warn!(why, "second copy of the state was damaged; rebuilding it from the log");
         } else {
-            self.say(format!("sled's files: {why}"));
+            self.report(format!("sled's files: {why}"));
         }
         Ok(())
     }
@@ -350,7 +350,7 @@ impl Damage<'_> {
         let into = self.place()?;
         fs::hard_link(log::path(self.dir), into.join("log"))?;
         let bytes = unread + found.damaged.iter().map(ExactSizeIterator::len).sum::<usize>();
-        self.say(match found.frames.len() {
+        self.report(match found.frames.len() {
             0 => format!("the log: nothing of its {bytes} bytes can be read"),
             _ => format!("the log: {bytes} bytes cannot be read, {lost} writes are lost"),
         });
@@ -368,15 +368,15 @@ impl Damage<'_> {
         Ok(into)
     }
 
-    fn say(&mut self, what: String) {
+    fn report(&mut self, what: String) {
         tracing::error!(what, "state database damaged; continuing with the readable records");
-        self.said.push(what);
+        self.messages.push(what);
     }
 
     /// Leaves word among the records.
     fn note(&self, records: &mut Records) {
         if let Some(name) = self.into.as_ref().and_then(|into| into.file_name()) {
-            records.insert(format!("quarantine/{}", name.to_string_lossy()), self.said.join("; ").into_bytes());
+            records.insert(format!("quarantine/{}", name.to_string_lossy()), self.messages.join("; ").into_bytes());
         }
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct Schema {
 }
 
 impl Schema {
-    pub const OURS: Schema = Schema { current: SCHEMA, steps: STEPS };
+    pub const CURRENT: Schema = Schema { current: SCHEMA, steps: STEPS };
 
     pub fn upgrade(&self, records: &mut Records, from: u32) {
         for (step, to) in self.steps.iter().zip(2_u32..) {

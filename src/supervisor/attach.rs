@@ -21,7 +21,7 @@ use super::orders::Orders;
 use super::start;
 use super::tree::{self, ReapedProcesses};
 use crate::host::cgroup::Cgroup;
-use crate::host::passing;
+use crate::host::fd_passing;
 use crate::host::process::{self, Process, RunningSandbox, WaitStatus, identity};
 use crate::host::pty::{self, Pty, WindowSize};
 use crate::host::seccomp;
@@ -75,7 +75,7 @@ pub fn run_attached() -> Result<(), String> {
     let line = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(|e| failed("no line")(e.into()))?;
     let signals = process::signals_as_descriptor(&[libc::SIGCHLD]).map_err(failed("signalfd"))?;
     let mut nothing = [0; 1];
-    let (length, descriptors) = passing::receive(&line, &mut nothing).map_err(failed("no orders of an agent"))?;
+    let (length, descriptors) = fd_passing::receive(&line, &mut nothing).map_err(failed("no orders of an agent"))?;
     if length == 0 {
         return Ok(());
     }
@@ -83,13 +83,13 @@ pub fn run_attached() -> Result<(), String> {
         Ok((mut session, master)) => {
             let masters: Vec<_> = master.iter().map(AsFd::as_fd).collect();
             // An agent that is gone is found gone below.
-            let _ = passing::send(&line, &words(&AttachReport::Started), &masters);
+            let _ = fd_passing::send(&line, &words(&AttachReport::Started), &masters);
             drop(master);
             let end = session.live(&line, &signals);
-            let _ = passing::send(&line, &words(&end), &[]);
+            let _ = fd_passing::send(&line, &words(&end), &[]);
         }
         Err(why) => {
-            let _ = passing::send(&line, &words(&AttachReport::Failed(why)), &[]);
+            let _ = fd_passing::send(&line, &words(&AttachReport::Failed(why)), &[]);
         }
     }
     Ok(())
@@ -118,39 +118,40 @@ impl AttachedCommand {
         let read =
             orders_file.seek(SeekFrom::Start(0)).and_then(|_| orders_file.take(LONGEST_INPUT).read_to_end(&mut input));
         read.map_err(|e| format!("cannot read the orders: {e}"))?;
-        let asked: AttachOrders = serde_json::from_slice(&input).map_err(|e| format!("no orders of an agent: {e}"))?;
+        let requested: AttachOrders =
+            serde_json::from_slice(&input).map_err(|e| format!("no orders of an agent: {e}"))?;
         let streams = match (descriptors.next(), descriptors.next(), descriptors.next()) {
             (Some(stdin), Some(stdout), Some(stderr)) => Some([stdin, stdout, stderr]),
             _ => None,
         };
-        let cgroup = own_cgroup(&asked)?;
-        AttachedCommand::launch(&asked, streams, cgroup.clone()).inspect_err(|_| {
+        let cgroup = own_cgroup(&requested)?;
+        AttachedCommand::launch(&requested, streams, cgroup.clone()).inspect_err(|_| {
             let _ = cgroup.map(|cgroup| cgroup.remove(REMOVED_WITHIN));
         })
     }
 
     fn launch(
-        asked: &AttachOrders,
+        requested: &AttachOrders,
         streams: Option<[OwnedFd; 3]>,
         cgroup: Option<Cgroup>,
     ) -> Result<(AttachedCommand, Option<OwnedFd>), String> {
         // It logs nothing: what it prints is the user's who asked.
-        let mut orders = Orders { logs: None, ..asked.orders.clone() };
+        let mut orders = Orders { logs: None, ..requested.orders.clone() };
         if let (Some(whole), Some(own)) = (orders.cgroup.take(), &cgroup) {
             orders.cgroup = Some(whole.entered_through(own));
         } else {
-            orders.cgroup.clone_from(&asked.orders.cgroup);
+            orders.cgroup.clone_from(&requested.orders.cgroup);
         }
-        let (mut program, _outputs) = start::prepare(&orders).map_err(super::beside::words)?;
-        let gone = |e: io::Error| format!("cannot find the main process {} of the task: {e}", asked.main.pid);
-        let task = Process::open(asked.main).map_err(gone)?.ok_or("the task is not running")?;
+        let (mut program, _outputs) = start::prepare(&orders).map_err(super::exec_in_task::words)?;
+        let removed = |e: io::Error| format!("cannot find the main process {} of the task: {e}", requested.main.pid);
+        let task = Process::open(requested.main).map_err(removed)?.ok_or("the task is not running")?;
         let confined = match &orders.sandbox {
             None => None,
             Some(sandbox) => {
                 let filters = sandbox.filters.iter().map(seccomp::instructions).collect();
                 let own = (sandbox.own_pids, sandbox.own_ipc);
-                let joined = RunningSandbox::beside(
-                    asked.main.pid,
+                let joined = RunningSandbox::join(
+                    requested.main.pid,
                     own,
                     sandbox.network.as_deref(),
                     (sandbox.capabilities, filters),
@@ -160,10 +161,10 @@ impl AttachedCommand {
         };
         let user = orders.account.as_ref().map(|account| account.uid);
         let mut master = None;
-        match (asked.terminal, streams) {
+        match (requested.terminal, streams) {
             (Some(size), _) => {
                 let failed = |e: io::Error| format!("cannot open a terminal: {e}");
-                let pty = Pty::open(confined.is_some().then_some(asked.main.pid)).map_err(failed)?;
+                let pty = Pty::open(confined.is_some().then_some(requested.main.pid)).map_err(failed)?;
                 user.map_or(Ok(()), |uid| pty.give_to(uid, None)).map_err(failed)?;
                 pty::resize(&pty.master, size).map_err(failed)?;
                 let copy = || pty.terminal.try_clone().map_err(failed);
@@ -182,12 +183,12 @@ impl AttachedCommand {
         }
         program.dies_with_parent = true;
         // Whose namespaces and terminal they are is known when they are open.
-        match identity(asked.main.pid) {
-            Ok(Some(found)) if found == asked.main => {}
+        match identity(requested.main.pid) {
+            Ok(Some(found)) if found == requested.main => {}
             Ok(_) => return Err("the task is not running".to_owned()),
-            Err(e) => return Err(gone(e)),
+            Err(e) => return Err(removed(e)),
         }
-        let explain = |e| super::beside::words(start::explain(&orders, confined.as_ref(), e));
+        let explain = |e| super::exec_in_task::words(start::explain(&orders, confined.as_ref(), e));
         let launched = program.launch(confined.as_ref()).map_err(explain)?;
         let pid = launched.pid;
         drop(program);
@@ -216,8 +217,8 @@ impl AttachedCommand {
                 ends_at.get_or_insert_with(|| Instant::now() + KILLED_WITHIN);
             }
             if let Some(until) = ends_at {
-                let gone = tree::kill_rest(self.cgroup.as_ref(), &mut problems) && no_child;
-                if gone || Instant::now() >= until {
+                let removed = tree::kill_rest(self.cgroup.as_ref(), &mut problems) && no_child;
+                if removed || Instant::now() >= until {
                     break;
                 }
             }
@@ -250,9 +251,9 @@ impl AttachedCommand {
 }
 
 /// Errors: its task has none any more.
-fn own_cgroup(asked: &AttachOrders) -> Result<Option<Cgroup>, String> {
+fn own_cgroup(requested: &AttachOrders) -> Result<Option<Cgroup>, String> {
     let name = format!("{EXEC_CGROUP}{}", std::process::id());
-    let Some(own) = asked.orders.cgroup.as_ref().and_then(|task| task.nested(&name)) else { return Ok(None) };
+    let Some(own) = requested.orders.cgroup.as_ref().and_then(|task| task.nested(&name)) else { return Ok(None) };
     match own.create_nested() {
         Ok(()) => Ok(Some(own)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Err("the task is not running".to_owned()),

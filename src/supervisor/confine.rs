@@ -61,7 +61,7 @@ pub fn confine(orders: &SandboxOrders) -> Result<RunningSandbox, MainOutcome> {
         own_pids: orders.own_pids,
         own_ipc: orders.own_ipc,
         network,
-        kept: orders.capabilities,
+        capabilities: orders.capabilities,
         filters: orders.filters.iter().map(seccomp::instructions).collect(),
     };
     RunningSandbox::begin(sandbox).map_err(|(sandbox, error)| explain(orders, &sandbox, error))
@@ -294,8 +294,9 @@ mod tests {
     #[test]
     fn devices_are_made_before_the_directory_is_closed() {
         let all = attempts(&orders(Vec::new()));
-        let at =
-            |wanted: &str| all.iter().position(|step| step == wanted).unwrap_or_else(|| panic!("{wanted}: {all:?}"));
+        let at = |expected: &str| {
+            all.iter().position(|step| step == expected).unwrap_or_else(|| panic!("{expected}: {all:?}"))
+        };
         let node = at("mount /dev/made/up of the host as /dev/seen/here");
         assert!(at("mount tmpfs on /dev") < at("make the directory /dev/seen") && node < at("make /dev read-only"));
         assert!(at("mount proc on /proc") < at("make /proc/sys read-only"));

@@ -6,11 +6,11 @@ use rustix::process::{Signal, getpid, kill_process};
 
 /// SIGKILL or SIGSTOP to ourselves if this is the moment.
 pub fn at(moment: &str) {
-    let is_asked = |name: &str| std::env::var(name).is_ok_and(|asked| asked == moment);
-    if is_asked("ALLOSTAT_TEST_STOP_AT") {
+    let is_requested = |name: &str| std::env::var(name).is_ok_and(|requested| requested == moment);
+    if is_requested("ALLOSTAT_TEST_STOP_AT") {
         let _ = kill_process(getpid(), Signal::STOP);
     }
-    if is_asked("ALLOSTAT_TEST_DIE_AT") {
+    if is_requested("ALLOSTAT_TEST_DIE_AT") {
         // It cannot be refused: it is our own process.
         let _ = kill_process(getpid(), Signal::KILL);
         loop {

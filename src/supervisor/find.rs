@@ -34,13 +34,13 @@ pub fn find(run_dir: &Path) -> io::Result<Option<Process>> {
 /// The run directories below `top` for which supervisors of our user were executed before this process was: no agent's
 /// but of one that is gone, if `top` is an agent's own. Who begins or ends meanwhile may be missed.
 pub fn all_below(top: &Path) -> io::Result<Vec<PathBuf>> {
-    let ours = identity(std::process::id())?.ok_or(io::ErrorKind::NotFound)?;
+    let own = identity(std::process::id())?.ok_or(io::ErrorKind::NotFound)?;
     let mut found = Vec::new();
     for pid in pids()? {
         let pid = pid?;
         if let Some(run_dir) = executed_for(pid)?
             && run_dir.starts_with(top)
-            && identity(pid)?.is_some_and(|id| id.start_ticks < ours.start_ticks)
+            && identity(pid)?.is_some_and(|id| id.start_ticks < own.start_ticks)
         {
             found.push(run_dir);
         }
@@ -83,9 +83,9 @@ pub fn is_executed_for(pid: u32, run_dir: &Path) -> io::Result<bool> {
 /// record, and the kernel knows where that lies by now, or where it lay when it was removed.
 /// Source: `/proc/PID/{cmdline,root,fd/0}`. Errors: what it takes to look is wanting.
 fn executed_for(pid: u32) -> io::Result<Option<PathBuf>> {
-    let ours = rustix::process::geteuid().as_raw();
+    let own = rustix::process::geteuid().as_raw();
     let place = format!("/proc/{pid}");
-    if !std::fs::metadata(&place).is_ok_and(|meta| meta.uid() == ours) {
+    if !std::fs::metadata(&place).is_ok_and(|meta| meta.uid() == own) {
         return Ok(None);
     }
     // A process that hides itself belongs to root there, whatever its user, and its line may have any length.
@@ -99,8 +99,8 @@ fn executed_for(pid: u32) -> io::Result<Option<PathBuf>> {
     }
     let root = |of: &str| std::fs::metadata(format!("{of}/root")).ok().map(|meta| (meta.dev(), meta.ino()));
     let held = Path::new(&place).join("fd/0");
-    let same_root = root(&place).is_some_and(|theirs| root("/proc/self") == Some(theirs));
-    let Some(run_dir) = lies_in(&held).filter(|_| same_root) else { return Ok(None) };
+    let same_root = root(&place).is_some_and(|peer| root("/proc/self") == Some(peer));
+    let Some(run_dir) = record_directory(&held).filter(|_| same_root) else { return Ok(None) };
     // What another file system shows at the same path is another record.
     let device = run_dir.ancestors().find_map(|above| std::fs::metadata(above).ok()).map(|meta| meta.dev());
     let same_device = std::fs::metadata(&held).ok().map(|meta| meta.dev()) == device;
@@ -110,7 +110,7 @@ fn executed_for(pid: u32) -> io::Result<Option<PathBuf>> {
 /// The run directory of another agent, if a supervisor's record lies in that, and not in `run_dir`: of one attempt
 /// there are two where a data directory was copied. `None`: where its record lies says nothing against it.
 pub fn is_for_another(pid: u32, run_dir: &Path) -> Option<PathBuf> {
-    let lies = lies_in(&Path::new("/proc").join(pid.to_string()).join("fd/0"))?;
+    let lies = record_directory(&Path::new("/proc").join(pid.to_string()).join("fd/0"))?;
     (lies != run_dir && same_attempt(&lies, run_dir)).then_some(lies)
 }
 
@@ -122,7 +122,7 @@ fn same_attempt(one: &Path, other: &Path) -> bool {
 
 /// The directory in which the record lies that is open there, or lay when it was removed. `None`: it is no record.
 /// Source: a link of `/proc/PID/fd`, which follows each directory above the file wherever it is moved.
-fn lies_in(held: &Path) -> Option<PathBuf> {
+fn record_directory(held: &Path) -> Option<PathBuf> {
     const REMOVED: &[u8] = b" (deleted)";
     let path = std::fs::read_link(held).ok()?.into_os_string().into_vec();
     let path = PathBuf::from(OsString::from_vec(path.strip_suffix(REMOVED).unwrap_or(&path).to_vec()));

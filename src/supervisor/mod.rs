@@ -17,17 +17,17 @@
 //! never removes the cgroup. It allocates little and touches little, for there is one per task.
 
 mod attach;
-mod beside;
 mod confine;
 #[cfg(debug_assertions)]
 mod deadly;
+mod exec_in_task;
 mod find;
-mod keep;
 pub mod order;
 pub mod orders;
 pub mod record;
 pub mod rotate;
 mod run;
+mod scope_keeper;
 mod spawner;
 mod start;
 mod tree;
@@ -35,9 +35,9 @@ mod tree;
 use std::path::Path;
 
 pub use attach::{ATTACH, AttachOrders, AttachReport, EXEC_CGROUP, run_attached};
-pub use beside::{BESIDE, BesideEnd, BesideOrders, run_beside};
+pub use exec_in_task::{EXEC_IN_TASK, ExecOrders, ProgramEnd, run_in_task};
 pub use find::{all, all_below, find, is_executed_for, is_for_another};
-pub use keep::{KEEP, KeeperReport, SUPERVISORS, TASKS, keep};
+pub use scope_keeper::{KEEP, KeeperReport, SUPERVISORS, TASKS, keep};
 pub use spawner::{SPAWN, Spawner, serve};
 
 /// A moment at which a test may kill a supervisor.
@@ -49,7 +49,7 @@ fn moment(name: &str) {
 }
 
 /// How much of what a supervisor said about itself is passed on, in characters.
-pub const ERRORS_KEPT: usize = 500;
+pub const MAX_ERROR_CHARS: usize = 500;
 
 /// `allostat supervise RUN_DIR`, with the locked record as descriptor 0 and, as descriptor 1, a pipe that is closed
 /// when the record says whether the task has started. It ends well when the exit is on record.

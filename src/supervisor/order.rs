@@ -19,7 +19,7 @@ use super::rotate::{create, name, numbers, open_own};
 pub const ORDER_RECORD: usize = 32;
 /// Of one file; there are two at most.
 const MOST_RECORDS: u64 = 8192;
-const KEPT_FILES: u64 = 2;
+const MAX_FILES: u64 = 2;
 /// Between two records of one stream.
 const EACH_NANOS: u64 = 1_000_000_000;
 
@@ -135,7 +135,7 @@ impl OrderWriter {
         self.written_at = record.nanos;
         let Some(directory) = &self.directory else { return };
         if self.records >= MOST_RECORDS {
-            if let Some(old) = (self.index + 1).checked_sub(KEPT_FILES) {
+            if let Some(old) = (self.index + 1).checked_sub(MAX_FILES) {
                 let _ = rustix::fs::unlinkat(directory, name(&self.prefix, old), rustix::fs::AtFlags::empty());
             }
             self.index += 1;

@@ -289,31 +289,31 @@ struct FileHead {
 fn encode_end(end: &SupervisedEnd, mut slot: Vec<u8>) -> io::Result<Vec<u8>> {
     let mut end = end.clone();
     let files = std::mem::take(&mut end.files);
-    let mut kept = files.len();
+    let mut retained = files.len();
     loop {
-        let mut head = EndHead { end: end.clone(), files: Vec::with_capacity(kept) };
-        for (key, content) in &files[..kept] {
+        let mut head = EndHead { end: end.clone(), files: Vec::with_capacity(retained) };
+        for (key, content) in &files[..retained] {
             head.files.push(FileHead {
                 key: key.clone(),
                 length: content.as_ref().ok().map(|bytes| u32::try_from(bytes.len()).unwrap_or(u32::MAX)),
                 errno: content.as_ref().err().copied(),
             });
         }
-        let left_out = files[kept..].iter().map(|(key, _)| format!("{key}: no room for it in the exit record"));
+        let left_out = files[retained..].iter().map(|(key, _)| format!("{key}: no room for it in the exit record"));
         head.end.problems.extend(left_out);
         slot.clear();
         slot.resize(HEADER + 4, 0);
         serde_json::to_writer(&mut slot, &head)?;
         let json = u32::try_from(slot.len() - HEADER - 4).unwrap_or(u32::MAX);
         slot[HEADER..HEADER + 4].copy_from_slice(&json.to_le_bytes());
-        for (_, content) in &files[..kept] {
+        for (_, content) in &files[..retained] {
             slot.extend_from_slice(content.as_deref().unwrap_or_default());
         }
         if slot.len() <= EXIT.size {
             return Ok(slot);
         }
-        if kept > 0 {
-            kept -= 1;
+        if retained > 0 {
+            retained -= 1;
         } else if end.problems.pop().is_none() {
             return Ok(slot); // Sealing it says that it is too long.
         }

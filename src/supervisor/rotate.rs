@@ -53,7 +53,7 @@ impl Rotator {
             lost_bytes: 0,
             first_error: None,
         };
-        if let Err(error) = rotator.go_on() {
+        if let Err(error) = rotator.open_next_file() {
             rotator.note(&error);
         }
         rotator
@@ -140,7 +140,7 @@ impl Rotator {
         }
     }
 
-    fn go_on(&mut self) -> io::Result<()> {
+    fn open_next_file(&mut self) -> io::Result<()> {
         let own = directory(&self.directory)?;
         let present = numbers(own, &self.prefix)?;
         if let Some(newest) = present.iter().copied().max() {
@@ -176,7 +176,7 @@ impl Rotator {
         if file.metadata()?.len() > size {
             file.set_len(size)?;
         }
-        self.go_on()
+        self.open_next_file()
     }
 
     fn note(&mut self, error: &io::Error) {
@@ -452,10 +452,10 @@ mod tests {
                 prop_assert!(files.len() <= max_files as usize);
                 prop_assert!(files.iter().all(|(_, bytes)| bytes.len() as u64 <= max_file_bytes));
                 prop_assert!(files.windows(2).all(|pair| pair[1].0 == pair[0].0 + 1));
-                let kept = text(&files);
-                prop_assert!(stream.ends_with(&kept));
+                let retained = text(&files);
+                prop_assert!(stream.ends_with(&retained));
                 if files.first().is_some_and(|(index, _)| *index == 0) {
-                    prop_assert_eq!(&kept, &stream, "nothing was dropped yet, so everything is there");
+                    prop_assert_eq!(&retained, &stream, "nothing was dropped yet, so everything is there");
                 }
             }
             prop_assert_eq!(rotator.lost_bytes(), 0);

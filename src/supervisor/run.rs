@@ -41,7 +41,7 @@ pub fn run(run_dir: &Path) -> Result<(), String> {
     moment("started");
     // Set aside now: the end must not depend on memory that a host in need may not have.
     let room = Vec::with_capacity(64 * 1024);
-    match bring_up(&orders, &record, &mut start) {
+    match start_main(&orders, &record, &mut start) {
         Ok((main, init, streams)) => {
             moment("opened");
             drop(report);
@@ -101,7 +101,7 @@ fn now() -> Timestamp {
 }
 
 /// The main process, running; its identity is on record before it runs anything.
-fn bring_up(
+fn start_main(
     orders: &Orders,
     record: &SupervisorRecord,
     start: &mut SupervisedStart,

@@ -85,22 +85,22 @@ impl Spawner {
     ///
     /// Errors: nothing was forked; after a spawner that has not answered it is not known.
     pub fn spawn(&self, run_dir: &Path, streams: &[OwnedFd; 3]) -> io::Result<Process> {
-        let mut kept = lock(&self.line);
-        let line = match kept.take() {
-            Some(line) if line.ask(run_dir, streams).is_ok() => line,
+        let mut retained = lock(&self.line);
+        let line = match retained.take() {
+            Some(line) if line.request(run_dir, streams).is_ok() => line,
             Some(_) | None => {
                 let line = self.start()?;
-                line.ask(run_dir, streams)?;
+                line.request(run_dir, streams)?;
                 line
             }
         };
         let answer = line.answer()?;
-        *kept = Some(line);
+        *retained = Some(line);
         answer
     }
 
     fn start(&self) -> io::Result<SpawnerProcess> {
-        let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        let (socket, peer) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(io::Error::from)?;
         set_socket_timeout(&socket, Timeout::Recv, Some(ANSWERS_WITHIN))?;
         let null = OwnedFd::from(File::options().write(true).open("/dev/null")?);
@@ -109,12 +109,12 @@ impl Spawner {
         let child = match &self.cgroup {
             Some(cgroup) => {
                 let args = ["allostat".as_ref(), SPAWN.as_ref(), room.as_ref()];
-                Child::born_in(cgroup, &self.program, &args, [theirs, null, errors])?
+                Child::born_in(cgroup, &self.program, &args, [peer, null, errors])?
             }
             None => {
                 let mut command = Command::new(&self.program);
                 command.arg0("allostat").args([SPAWN, &room]).env_clear().current_dir("/");
-                command.stdin(theirs).stdout(null).stderr(errors).spawn()?.into()
+                command.stdin(peer).stdout(null).stderr(errors).spawn()?.into()
             }
         };
         Ok(SpawnerProcess { socket, child })
@@ -122,7 +122,7 @@ impl Spawner {
 }
 
 impl SpawnerProcess {
-    fn ask(&self, run_dir: &Path, streams: &[OwnedFd; 3]) -> io::Result<()> {
+    fn request(&self, run_dir: &Path, streams: &[OwnedFd; 3]) -> io::Result<()> {
         let descriptors = streams.each_ref().map(AsFd::as_fd);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -233,8 +233,8 @@ fn serve_until_forked() -> Result<Option<SpawnRequest>, String> {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(failed("poll")(e.into())),
         }
-        let (asked, ended) = (!ready[0].revents().is_empty(), !ready[1].revents().is_empty());
-        if asked {
+        let (is_requested, ended) = (!ready[0].revents().is_empty(), !ready[1].revents().is_empty());
+        if is_requested {
             let Some(request) = next_request(&line).map_err(failed(NO_SOCKET))? else {
                 return Ok(None);
             };

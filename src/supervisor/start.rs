@@ -24,7 +24,7 @@ pub struct Outputs {
 
 /// Of a message, in characters: it may quote a whole PATH, and has to fit into the exit slot even if JSON writes each
 /// of them in six bytes.
-const MESSAGE_KEPT: usize = 4_000;
+const MAX_MESSAGE: usize = 4_000;
 
 /// Why it cannot run, as it will stand in the record.
 pub fn refuse(message: String, errno: Option<i32>) -> MainOutcome {
@@ -41,7 +41,7 @@ pub fn refuse(message: String, errno: Option<i32>) -> MainOutcome {
         libc::EBUSY,
         libc::EINTR,
     ];
-    let message = message.chars().take(MESSAGE_KEPT).collect();
+    let message = message.chars().take(MAX_MESSAGE).collect();
     MainOutcome::NotStarted { message, recoverable: errno.is_some_and(|errno| PASSING.contains(&errno)) }
 }
 
@@ -164,11 +164,11 @@ pub fn explain(orders: &Orders, confined: Option<&RunningSandbox>, error: Launch
     let why = errno_text(error.errno);
     let user = orders.account.as_ref().map_or("", |a| a.name.as_str());
     let directory = orders.directory.display();
-    let place = |wanted: &dyn Fn(usize, bool) -> bool| {
+    let place = |accepts: &dyn Fn(usize, bool) -> bool| {
         let places = orders.cgroup.iter().flat_map(|c| &c.places);
         let mut v1 = 0;
         for place in places {
-            if wanted(v1, place.unified) {
+            if accepts(v1, place.unified) {
                 return place.directory.display().to_string();
             }
             v1 += usize::from(!place.unified);
@@ -200,7 +200,7 @@ pub fn explain(orders: &Orders, confined: Option<&RunningSandbox>, error: Launch
     };
     match refuse(message, Some(error.errno)) {
         // It was removed after the agent had made it, and with it what was to be found in it.
-        MainOutcome::NotStarted { message, .. } if is_gone(&orders.task_dir) => {
+        MainOutcome::NotStarted { message, .. } if is_missing(&orders.task_dir) => {
             MainOutcome::NotStarted { message, recoverable: true }
         }
         how => how,
@@ -210,7 +210,7 @@ pub fn explain(orders: &Orders, confined: Option<&RunningSandbox>, error: Launch
 fn explain_limit(orders: &Orders, index: usize, errno: i32, why: &str) -> String {
     let Some(limit) = orders.limits.get(index) else { return format!("cannot set a limit: {why}") };
     let message = format!("cannot set ulimit.{} to {limit}: {why}", limit.name);
-    match limit.here() {
+    match limit.current() {
         Some(here) if errno == libc::EPERM => {
             format!(
                 "{message} (it is {here} here: only CAP_SYS_RESOURCE raises the hard one, and `nofile` goes up to fs.nr_open)"
@@ -220,7 +220,7 @@ fn explain_limit(orders: &Orders, index: usize, errno: i32, why: &str) -> String
     }
 }
 
-fn is_gone(path: &Path) -> bool {
+fn is_missing(path: &Path) -> bool {
     path.symlink_metadata().is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
 }
 

@@ -54,13 +54,13 @@ impl Histogram {
         let buckets = std::iter::repeat_n(HistogramBucket::default(), bounds.len() + 1).collect();
         Histogram { bounds, buckets, sum: Nanos::ZERO, exponential: Arc::default() }
     }
-    /// `whose`: where it is an alloc's.
-    pub(super) fn observe(&mut self, took: Duration, whose: Option<(&AllocId, Timestamp)>) {
+    /// `subject`: where it is an alloc's.
+    pub(super) fn observe(&mut self, took: Duration, subject: Option<(&AllocId, Timestamp)>) {
         let seconds = took.as_secs_f64();
         let bucket = &mut self.buckets[self.bounds.partition_point(|bound| *bound < seconds)];
         let took = Nanos::from_duration(took);
         bucket.count += 1;
-        if let Some((alloc_id, at)) = whose {
+        if let Some((alloc_id, at)) = subject {
             let seen = Exemplar { alloc_id: alloc_id.clone(), event_id: None, value: Value::Nanos(took.0), at };
             let mut latest = bucket.latest.take().map(|l| *l);
             seen.replace(&mut latest);

@@ -67,7 +67,7 @@ impl EndsOnRecord {
     }
 
     /// Lines that were written and that were lost since this was said last, and how many wait.
-    pub fn are_kept(&self, written: usize, lost: usize, waiting: usize) {
+    pub fn count_lines(&self, written: usize, lost: usize, waiting: usize) {
         let (ends, waits) = self
             .counts
             .get_or_init(|| (counters(&self.registry, &HISTORY_ENDS), gauge(&self.registry, &HISTORY_WAITING)));
@@ -90,7 +90,7 @@ impl RecentUse {
     }
 
     /// After a point: memory, and running tasks without room.
-    pub fn is_kept(&self, bytes: usize, left_out: usize) {
+    pub fn record_size(&self, bytes: usize, left_out: usize) {
         let descs = [&RECENT_BYTES, &RECENT_LEFT_OUT];
         let gauges = self.gauges.get_or_init(|| descs.map(|desc| gauge(&self.registry, desc)));
         for (gauge, value) in gauges.iter().zip([bytes, left_out]) {

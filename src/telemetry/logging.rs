@@ -235,12 +235,12 @@ mod tests {
     }
     /// `colour`: on a terminal.
     fn logged_to(colour: bool, burst: u32, work: impl FnOnce()) -> String {
-        let kept = CapturedLog::default();
-        let writer = kept.clone();
+        let retained = CapturedLog::default();
+        let writer = retained.clone();
         let limit = RepeatLimit { lines: Arc::new(Mutex::new(SuppressionState::new(burst))) };
         let lines = lines(move || writer.clone(), colour);
         tracing::subscriber::with_default(tracing_subscriber::registry().with(limit).with(lines), work);
-        String::from_utf8(kept.0.lock().unwrap().clone()).unwrap()
+        String::from_utf8(retained.0.lock().unwrap().clone()).unwrap()
     }
 
     #[test]

@@ -606,8 +606,8 @@ mod tests {
         metrics.fingerprinter_known("cpu");
         metrics.observed.there_are(&std::collections::BTreeMap::new(), 0);
         metrics.access.read(access::AccessFile::Tokens, true);
-        metrics.ends.are_kept(0, 0, 0);
-        metrics.recent.is_kept(1, 0);
+        metrics.ends.count_lines(0, 0, 0);
+        metrics.recent.record_size(1, 0);
         metrics.launches.known(&"j".into());
         metrics.launches.next(&"j".into(), Some(1));
         metrics.launches.decided(&"j".into(), launches::LaunchOutcome::Launched, 1);

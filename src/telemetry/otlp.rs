@@ -139,7 +139,7 @@ impl Push {
         }
     }
     /// One request, with its answer or without.
-    pub fn asked(&self, lane: &Lane, code: String, is_retry: bool, took: Duration) {
+    pub fn count_request(&self, lane: &Lane, code: String, is_retry: bool, took: Duration) {
         self.duration.took(&[&lane.0, lane.1.as_str()], took);
         self.update(lane, |state| {
             *state.requests.entry(code).or_default() += 1;

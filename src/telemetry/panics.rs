@@ -60,16 +60,16 @@ mod tests {
     #[test]
     fn caught_panic_has_its_message() {
         assert_eq!(catch(|| 7), Ok(7));
-        let said = |result: Result<(), Box<Panic>>| result.unwrap_err().message;
-        assert_eq!(said(catch(|| panic!("plain"))), "plain");
-        assert_eq!(said(catch(|| panic!("with {}", 1))), "with 1");
-        assert_eq!(said(catch(|| std::panic::panic_any(1))), "it does not say why");
+        let error = |result: Result<(), Box<Panic>>| result.unwrap_err().message;
+        assert_eq!(error(catch(|| panic!("plain"))), "plain");
+        assert_eq!(error(catch(|| panic!("with {}", 1))), "with 1");
+        assert_eq!(error(catch(|| std::panic::panic_any(1))), "it does not say why");
         let nested = catch(|| {
             let inner = catch(|| panic!("inner"));
             assert_eq!(inner.unwrap_err().message, "inner");
             panic!("outer")
         });
-        assert_eq!(said(nested), "outer");
+        assert_eq!(error(nested), "outer");
     }
 
     /// Logging is the whole process's: a process of its own.

@@ -184,17 +184,18 @@ fn is_readable(message: &Value, labels: &Labels<'_>) {
     let name = text(&message["labels"], "alertname");
     assert_eq!(message["annotations"]["runbook_url"], json!(format!("docs/runbooks/{name}.md")));
     for key in ["summary", "description", "runbook"] {
-        let said = text(&message["annotations"], key);
-        let is_torn = ["{{", "<no value>", "%!", "NaN", "  "].iter().any(|part| said.contains(part));
-        assert!(said.len() > 20 && !is_torn && said.ends_with('.'), "{name}: {key}: {said}");
+        let output = text(&message["annotations"], key);
+        let is_torn = ["{{", "<no value>", "%!", "NaN", "  "].iter().any(|part| output.contains(part));
+        assert!(output.len() > 20 && !is_torn && output.ends_with('.'), "{name}: {key}: {output}");
     }
-    let said = format!("{} {}", text(&message["annotations"], "summary"), text(&message["annotations"], "description"));
+    let output =
+        format!("{} {}", text(&message["annotations"], "summary"), text(&message["annotations"], "description"));
     // Of what: each label that it is about, and its host.
     let host = message["labels"]["instance"].as_str().expect("an alert on a host");
     for value in labels.iter().map(|(_, value)| *value).chain([host]) {
-        assert!(said.contains(value), "{name} does not name {value}: {said}");
+        assert!(output.contains(value), "{name} does not name {value}: {output}");
     }
-    assert!(text(&message["annotations"], "summary").len() <= 160, "{name}: {said}");
+    assert!(text(&message["annotations"], "summary").len() <= 160, "{name}: {output}");
 }
 
 #[test]

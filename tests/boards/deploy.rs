@@ -53,8 +53,8 @@ fn kubernetes_objects_match_their_published_types() {
     let names: Vec<String> = (0..objects.len()).map(|n| format!("object{n}")).collect();
     let all: Vec<(&str, String)> = names.iter().map(String::as_str).zip(objects.iter().map(source)).collect();
     assert_eq!(all.len(), 2);
-    let said = compiled(&packages, &all);
-    assert!(said.is_empty(), "{said}");
+    let message = compiled(&packages, &all);
+    assert!(message.is_empty(), "{message}");
     // It would say so.
     let mut wrong = objects[1].clone();
     wrong["spec"]["template"]["spec"]["hostPid"] = true.into();
@@ -78,10 +78,10 @@ fn the_nomad_job_is_one() {
         let output = Command::new(crate::common::allostat()).arg("check").arg(path).output().expect("it must start");
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let (is_right, said) = check("system.hcl", &job);
-    assert!(is_right && !said.contains("error:"), "{said}");
-    let (is_right, said) = check("service.hcl", &job.replace("\"system\"", "\"systme\""));
-    assert!(!is_right && said.matches("error:").count() == 1 && said.contains("`type`"), "{said}");
+    let (is_right, printed) = check("system.hcl", &job);
+    assert!(is_right && !printed.contains("error:"), "{printed}");
+    let (is_right, printed) = check("service.hcl", &job.replace("\"system\"", "\"systme\""));
+    assert!(!is_right && printed.matches("error:").count() == 1 && printed.contains("`type`"), "{printed}");
 }
 
 #[test]
@@ -261,8 +261,8 @@ fn verified(unit: &str, is_user: bool) -> Option<String> {
     analyze.arg(root.join("usr/bin/systemd-analyze")).arg("verify").args(is_user.then_some("--user")).arg(&file);
     analyze.env("XDG_RUNTIME_DIR", directory.path()).env("HOME", directory.path()).stdin(Stdio::null());
     let output = analyze.output().expect("it must start");
-    let said = [output.stdout, output.stderr].concat();
-    Some(String::from_utf8_lossy(&said).into_owned() + if output.status.success() { "" } else { "refused" })
+    let printed = [output.stdout, output.stderr].concat();
+    Some(String::from_utf8_lossy(&printed).into_owned() + if output.status.success() { "" } else { "refused" })
 }
 
 /// Promise (Code, boards and alerts): `systemd-analyze verify` reports nothing for the units
@@ -278,8 +278,8 @@ fn systemd_verifies_the_units_without_warnings() {
         // That one is there.
         let unit = unit.replace(program, &crate::common::allostat().display().to_string());
         let is_user = file.contains("user");
-        let Some(said) = verified(&unit, is_user) else { skip_test!("no-systemd") };
-        assert_eq!(said, "", "{file}");
+        let Some(text) = verified(&unit, is_user) else { skip_test!("no-systemd") };
+        assert_eq!(text, "", "{file}");
         // It would say so.
         let wrong = verified(&unit.replace("\nRestart=", "\nRestrat="), is_user).expect("it is there");
         assert!(wrong.contains("Unknown key 'Restrat'"), "{file}: {wrong}");

@@ -100,8 +100,8 @@ fn rules_of(file: &str, text: &str) -> Vec<Rule> {
         if trimmed.starts_with('#') {
             continue;
         }
-        let begun = |word: &str| trimmed.strip_prefix(word).map(|name| (name.trim().to_owned(), word == "- record:"));
-        if let Some((name, records)) = begun("- alert:").or_else(|| begun("- record:")) {
+        let started = |word: &str| trimmed.strip_prefix(word).map(|name| (name.trim().to_owned(), word == "- record:"));
+        if let Some((name, records)) = started("- alert:").or_else(|| started("- record:")) {
             rules.push(Rule { file: file.to_owned(), name, records, expression: String::new(), lines: Vec::new() });
             block = None;
             continue;

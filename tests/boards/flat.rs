@@ -9,9 +9,9 @@ const GROWS_OLD: &[&str] = &["AllostatOtlpBacklog"];
 
 /// The groups of tests with a case of the alert.
 fn groups_of(alert: &str, files: &[String]) -> Vec<String> {
-    let mine = format!("alertname: {alert}\n");
+    let own = format!("alertname: {alert}\n");
     let of_file = |text: &String| -> Vec<String> {
-        text.split("\n  - name:").skip(1).filter(|group| group.contains(&mine)).map(str::to_owned).collect()
+        text.split("\n  - name:").skip(1).filter(|group| group.contains(&own)).map(str::to_owned).collect()
     };
     files.iter().flat_map(of_file).collect()
 }
@@ -56,7 +56,7 @@ fn every_alert_is_silent_for_a_day_on_which_nothing_moves() {
         .filter(|rule| {
             write(&rules, alone(rule));
             let verdict = promtool.run(&["check", "rules", &rules.display().to_string()], b"");
-            assert!(verdict.ok, "{}: {}", rule.name, verdict.said);
+            assert!(verdict.ok, "{}: {}", rule.name, verdict.output);
             !groups_of(&rule.name, &files).iter().any(|group| is_silent(group, &rule.name))
         })
         .map(|rule| rule.name)

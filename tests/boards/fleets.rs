@@ -118,7 +118,7 @@ fn chart_has_every_rule_every_board_a_monitor_and_a_gpu_runtime() {
         let file = directory.path().join("rules.yml");
         std::fs::write(&file, json!({"groups": rule["spec"]["groups"]}).to_string()).expect("our own directory");
         let verdict = promtool.run(&["check", "rules", &file.display().to_string()], b"");
-        assert!(verdict.ok, "{}", verdict.said);
+        assert!(verdict.ok, "{}", verdict.output);
     }
     let maps: Vec<&Value> = all.iter().filter(|object| object["kind"] == "ConfigMap").collect();
     assert_eq!(maps.len(), boards().len());
@@ -267,9 +267,9 @@ fn fleet_script_upgrades_host_by_host_and_stops_at_the_first_that_is_not_ready()
     }
     for (bad, never) in [("dead", "nothing"), ("wrong", "systemctl")] {
         let (log, output) = fleet.roll_out(&format!("web-1\n{bad}\nweb-3\n"));
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains(&format!("{bad} failed; 1 hosts before it are done")), "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{printed}");
+        assert!(printed.contains(&format!("{bad} failed; 1 hosts before it are done")), "{printed}");
         assert!(!log.contains("web-3") && !log.contains(&format!("{bad} {never}")), "{log}");
     }
     // Nothing is run on what could be an option of ssh.

@@ -121,7 +121,7 @@ fn body(happened: bool) -> String {
 }
 
 /// As it is asked in the hour.
-fn asked(target: &Value) -> String {
+fn query_of(target: &Value) -> String {
     filled_for(text(target, "expr"), "a", (".*", ".*")).replace("5s", "2m")
 }
 
@@ -152,7 +152,7 @@ fn each_number_that_counts_shows_an_event_of_fifty_minutes_ago_and_is_0_without_
                 // its end.
                 let is_peak = panel["options"]["reduceOptions"]["calcs"] == serde_json::json!(["max"]);
                 assert_ne!(Value::from(is_peak), target["instant"], "{place}: it shows its last step alone");
-                let expression = asked(target);
+                let expression = query_of(target);
                 for (happened, cases) in [false, true].into_iter().zip(&mut cases) {
                     let (at, value) = (if is_peak { "11m" } else { "1h" }, u8::from(happened));
                     *cases += &format!(
@@ -172,7 +172,7 @@ fn each_number_that_counts_shows_an_event_of_fifty_minutes_ago_and_is_0_without_
     let file = directory.path().join("headlines.yml");
     std::fs::write(&file, format!("evaluation_interval: 30s\ntests:\n{groups}")).expect("our own directory");
     let verdict = promtool.run(&["test", "rules", &file.display().to_string()], b"");
-    assert!(verdict.ok, "{}", verdict.said);
+    assert!(verdict.ok, "{}", verdict.output);
 }
 
 /// Nothing is known of GPUs on a host without one, of alerts where no rule is evaluated, of what a profile leaves out:
@@ -196,10 +196,10 @@ fn headline_number_is_0_if_known_and_absent_if_unknown() {
             for panel in board.panels().into_iter().filter(|panel| panel["type"] == "stat") {
                 let place = format!("{} / {}", board.stem, text(panel, "title"));
                 let is_zero = zeros.iter().any(|some| some.contains(&place.as_str()));
-                let wanted = if is_zero { "[{labels: '{}', value: 0}]" } else { "[]" };
-                for expression in list(&panel["targets"]).iter().map(asked) {
+                let expected = if is_zero { "[{labels: '{}', value: 0}]" } else { "[]" };
+                for expression in list(&panel["targets"]).iter().map(query_of) {
                     groups += &format!(
-                        "      - eval_time: 1h\n        expr: 'sum({expression})'\n        exp_samples: {wanted}\n"
+                        "      - eval_time: 1h\n        expr: 'sum({expression})'\n        exp_samples: {expected}\n"
                     );
                 }
                 seen.insert(place);
@@ -213,7 +213,7 @@ fn headline_number_is_0_if_known_and_absent_if_unknown() {
     let file = directory.path().join("zeros.yml");
     std::fs::write(&file, format!("evaluation_interval: 30s\ntests:\n{groups}")).expect("our own directory");
     let verdict = promtool.run(&["test", "rules", &file.display().to_string()], b"");
-    assert!(verdict.ok, "{}", verdict.said);
+    assert!(verdict.ok, "{}", verdict.output);
 }
 
 /// What a title promises for the whole range is asked for over the range.

@@ -14,7 +14,7 @@ use allostat::exporters::catalogue::CATALOGUE;
 use allostat::kernel::proc::stat::MODES as CPU_MODES;
 use allostat::model::alloc::AllocState;
 use allostat::model::metric::Kind;
-use allostat::model::observed::BegunAfter;
+use allostat::model::observed::RestartCause;
 use allostat::model::profile::Profile;
 use allostat::model::service::CheckStatus;
 use allostat::model::task::{Outcome, RestartReason, TaskState};
@@ -125,7 +125,7 @@ fn every_label_value_of_a_closed_list_is_in_that_list() {
     known.entry("outcome").or_default().extend(Outcome::ALL.map(Outcome::as_str));
     known.entry("outcome").or_default().extend(FoundAs::ALL.map(FoundAs::as_str));
     known.entry("reason").or_default().extend(RestartReason::ALL.map(RestartReason::as_str));
-    known.entry("reason").or_default().extend(BegunAfter::ALL.map(BegunAfter::as_str));
+    known.entry("reason").or_default().extend(RestartCause::ALL.map(RestartCause::as_str));
     known.entry("reason").or_default().extend(ErrorReason::ALL.map(ErrorReason::as_str));
     known.entry("reason").or_default().extend(FailedAllocs::REASONS);
     known.entry("reason").or_default().extend(DropReason::ALL.map(DropReason::as_str));
@@ -222,21 +222,21 @@ fn panel_of_one_kind_of_pressure_describes_that_kind() {
     let mut seen = 0;
     for board in boards() {
         for panel in board.panels() {
-            let asked = of_panel(&board, panel);
+            let requests = of_panel(&board, panel);
             let pressure =
-                asked.iter().flat_map(|a| &a.names.selectors).filter(|s| s.name.contains("_pressure_stall_"));
+                requests.iter().flat_map(|a| &a.names.selectors).filter(|s| s.name.contains("_pressure_stall_"));
             let kinds: BTreeSet<Option<&str>> = pressure
                 .map(|s| s.matchers.iter().find(|m| m.0 == "kind").map(|(_, _, value)| value.as_str()))
                 .collect();
             let description = text(panel, "description");
-            let says = |word| description.split(|c: char| !c.is_alphabetic()).any(|other| other == word);
+            let contains = |word| description.split(|c: char| !c.is_alphabetic()).any(|other| other == word);
             let expected = match kinds.iter().collect::<Vec<_>>()[..] {
                 [Some("some")] => (true, false),
                 [Some("full")] => (false, true),
                 _ => continue,
             };
             seen += 1;
-            assert_eq!((says("some"), says("all")), expected, "{} / {}", board.stem, text(panel, "title"));
+            assert_eq!((contains("some"), contains("all")), expected, "{} / {}", board.stem, text(panel, "title"));
         }
     }
     assert!(seen > 1, "no panel was checked");
@@ -262,8 +262,8 @@ fn value_columns(panel: &Value) -> Vec<String> {
 fn table_columns_are_labels_of_their_queries() {
     for board in boards() {
         for panel in board.panels().into_iter().filter(|p| p["type"] == "table") {
-            let asked = of_panel(&board, panel);
-            let labels = asked.iter().flat_map(|a| &a.names.selectors).filter_map(|s| labels_of(&s.name)).flatten();
+            let requests = of_panel(&board, panel);
+            let labels = requests.iter().flat_map(|a| &a.names.selectors).filter_map(|s| labels_of(&s.name)).flatten();
             let values = value_columns(panel);
             let columns = labels.chain(["Time", "__name__"]).chain(values.iter().map(String::as_str));
             let columns: BTreeSet<&str> = columns.collect();
@@ -306,7 +306,9 @@ fn every_board_queries_the_chosen_data_source_and_uses_each_of_its_variables() {
         let source = serde_json::json!({"type": "prometheus", "uid": "${datasource}"});
         for panel in board.panels() {
             let all = list(&panel["targets"]).iter().chain([panel]);
-            all.for_each(|asks| assert_eq!(asks["datasource"], source, "{} / {}", board.stem, text(panel, "title")));
+            all.for_each(|requests| {
+                assert_eq!(requests["datasource"], source, "{} / {}", board.stem, text(panel, "title"))
+            });
         }
         for variable in board.variables().iter().filter(|v| text(v, "type") == "query") {
             assert_eq!(variable["datasource"], source, "{}", text(variable, "name"));
@@ -349,9 +351,9 @@ fn counts(name: &str) -> bool {
 fn every_panel_filters_by_job_and_instance_and_rates_counters_over_the_interval() {
     for board in boards() {
         for panel in board.panels() {
-            for (asked, target) in of_panel(&board, panel).iter().zip(list(&panel["targets"])) {
-                for selector in &asked.names.selectors {
-                    let place = format!("{}: {}", asked.place, selector.name);
+            for (requested, target) in of_panel(&board, panel).iter().zip(list(&panel["targets"])) {
+                for selector in &requested.names.selectors {
+                    let place = format!("{}: {}", requested.place, selector.name);
                     assert!(selector.has("job", "=~", "$job"), "{place}: no job matcher");
                     let of_one = selector.has("instance", "=", "$host") && selector.has("alloc_id", "=", "$alloc_id");
                     assert!(of_one || selector.has("instance", "=~", "$instance"), "{place}: no instance matcher");
@@ -362,7 +364,7 @@ fn every_panel_filters_by_job_and_instance_and_rates_counters_over_the_interval(
                     let created = CATALOGUE.iter().find(|d| d.name == selector.name).and_then(|d| d.created_name());
                     // All of one workload's task were created together: one that has none asks another's.
                     let is_its = |name: &str| created.as_ref().map_or(name.ends_with("_created"), |own| name == own);
-                    let risen = asked.names.selectors.iter().any(|s| is_its(&s.name));
+                    let risen = requested.names.selectors.iter().any(|s| is_its(&s.name));
                     // A total of the whole life is a value of now, never a line.
                     let bare = counter && !rated && !risen;
                     assert!(!bare || target["instant"] == true, "{place}: a bare counter over time");
@@ -381,18 +383,18 @@ fn every_annotation_filters_by_job_and_instance_and_names_its_event() {
     let mut seen = BTreeSet::new();
     for board in boards() {
         for mark in board.annotations() {
-            let asked = of_mark(&board, mark);
-            let place = &asked.place;
+            let requested = of_mark(&board, mark);
+            let place = &requested.place;
             assert!(seen.insert(place.clone()), "{place}: twice");
             let created = |name: &str| name.ends_with("_created");
-            let risen = asked.names.selectors.iter().any(|selector| created(&selector.name));
+            let risen = requested.names.selectors.iter().any(|selector| created(&selector.name));
             assert_eq!(
                 mark["datasource"],
                 serde_json::json!({"type": "prometheus", "uid": "${datasource}"}),
                 "{place}"
             );
-            assert!(text(mark, "textFormat").contains("{{") && asked.text.ends_with("> 0"), "{place}");
-            for selector in &asked.names.selectors {
+            assert!(text(mark, "textFormat").contains("{{") && requested.text.ends_with("> 0"), "{place}");
+            for selector in &requested.names.selectors {
                 let of_one = selector.has("instance", "=", "$host") && selector.has("alloc_id", "=", "$alloc_id");
                 let of_chosen = of_one || selector.has("instance", "=~", "$instance");
                 assert!(selector.has("job", "=~", "$job") && of_chosen, "{place}");
@@ -450,7 +452,7 @@ fn links_between_boards_carry_data_source_instance_alloc_and_time() {
 }
 
 /// What a user opens a board for: titles of rows and panels, and the boards to which it leads.
-const WANTED: &[(&str, &[&str], &[&str])] = &[
+const REQUIRED: &[(&str, &[&str], &[&str])] = &[
     (
         "allostat-fleet",
         &[
@@ -522,7 +524,7 @@ const WANTED: &[(&str, &[&str], &[&str])] = &[
 /// Promise (Code, boards and alerts): Each board has the expected rows and panels, and links to the others
 #[test]
 fn each_board_has_what_people_come_for_and_leads_on() {
-    for (stem, titles, ways) in WANTED {
+    for (stem, titles, ways) in REQUIRED {
         let board =
             boards().into_iter().find(|board| board.stem == *stem).unwrap_or_else(|| panic!("there is no {stem}"));
         for title in *titles {
@@ -616,8 +618,8 @@ fn every_variable_of_many_values_has_a_pattern_for_all_of_them() {
     for board in boards() {
         for variable in board.variables().iter().filter(|v| v["includeAll"] == true) {
             let name = text(variable, "name");
-            let wanted = patterns.iter().find(|(known, _)| *known == name).map(|(_, pattern)| *pattern);
-            assert_eq!(variable["allValue"].as_str(), wanted, "{}: ${name}", board.stem);
+            let expected = patterns.iter().find(|(known, _)| *known == name).map(|(_, pattern)| *pattern);
+            assert_eq!(variable["allValue"].as_str(), expected, "{}: ${name}", board.stem);
         }
         let failures = board.annotations().filter(|mark| text(mark, "name") == "Failures");
         failures.for_each(|mark| assert_eq!(mark["enable"], false, "{}: many vertical lines", board.stem));

@@ -150,11 +150,11 @@ fn answers_what_the_profile_has(profile: Profile) {
         skip_test!("not-root");
     }
     let mut gpus = Gpus::install();
-    let others = Cgroups::new();
+    let observed = Cgroups::new();
     let mut options = gpus.options(profile);
-    let shown = format!("cgroup:{}/*", others.parent);
-    let look = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &*shown)];
-    options.env.extend(look.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    let shown = format!("cgroup:{}/*", observed.parent);
+    let appearance = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &*shown)];
+    options.env.extend(appearance.map(|(name, value)| (name.to_owned(), value.to_owned())));
     let agent = Agent::with(options);
     gpus.clear_faults(&agent);
     // The second target never answers: an agent that is down.
@@ -163,8 +163,8 @@ fn answers_what_the_profile_has(profile: Profile) {
         skip_test!("no-prometheus")
     };
     // Tasks of others share a slice.
-    let mut shares = others.sleeper("slice/a");
-    others.limit("slice", 1 << 30, 64);
+    let mut shares = observed.sleeper("slice/a");
+    observed.limit("slice", 1 << 30, 64);
     // Scraped before the job comes, as in life: its counters are seen at 0 first.
     prometheus.wait_value("count(allostat_build_info)", |agents| agents >= 1.0);
     an_idle_agent_is_well(&prometheus, profile);
@@ -177,57 +177,57 @@ fn answers_what_the_profile_has(profile: Profile) {
     }
     gpus.go_to_work(pid_of(&agent, &alloc, "throttled"), pid_of(&agent, &alloc, "steady"));
 
-    let mut asked: Vec<(String, String)> = Vec::new();
+    let mut requests: Vec<(String, String)> = Vec::new();
     for board in boards() {
         for panel in board.panels() {
             for target in list(&panel["targets"]) {
                 let place = format!("{} / {} / {}", board.stem, text(panel, "title"), text(target, "refId"));
-                asked.push((place, filled(text(target, "expr"), &alloc)));
+                requests.push((place, filled(text(target, "expr"), &alloc)));
             }
         }
         for mark in board.annotations() {
-            asked.push((format!("{} / {}", board.stem, text(mark, "name")), filled(text(mark, "expr"), &alloc)));
+            requests.push((format!("{} / {}", board.stem, text(mark, "name")), filled(text(mark, "expr"), &alloc)));
         }
         for variable in board.variables().iter().filter(|v| text(v, "type") == "query") {
             let query = text(&variable["query"], "query");
             let place = format!("{} / ${}", board.stem, text(variable, "name"));
             let inner = |function: &str| query.strip_prefix(function).and_then(|rest| rest.strip_suffix(')'));
             if let Some(expression) = inner("query_result(") {
-                asked.push((place, filled(expression, &alloc)));
+                requests.push((place, filled(expression, &alloc)));
                 continue;
             }
             let inner = inner("label_values(").expect("label_values(..) or query_result(..)");
             let (series, label) = inner.rsplit_once(',').expect("a selector and a label");
-            asked.push((place, format!("count by ({}) ({}) > 0", label.trim(), filled(series, &alloc))));
+            requests.push((place, format!("count by ({}) ({}) > 0", label.trim(), filled(series, &alloc))));
         }
     }
     for rule in rules().into_iter().filter(|rule| missing(&rule.expression, profile).is_empty()) {
         if AT_ONCE.contains(&rule.name.as_str()) {
-            asked.push((rule.name, rule.expression));
+            requests.push((rule.name, rule.expression));
         } else if rule.records {
             let selectors = names(&rule.expression).expect("the laws have read it").selectors;
             if selectors.iter().all(|s| is_stored_classically(s) && is_exposed_at_once(&s.name)) {
-                asked.push((rule.name.clone(), rule.name));
+                requests.push((rule.name.clone(), rule.name));
             }
         } else {
             let selectors = names(&rule.expression).expect("the laws have read it").selectors;
             // Where zeros are left out, only what is the case is there.
             let bare = |desc: &MetricDesc| desc.zeros <= profile;
-            let asks = |s: &Selector| if family(&s.name).is_none_or(bare) { s.bare() } else { s.name.clone() };
+            let can_query = |s: &Selector| if family(&s.name).is_none_or(bare) { s.bare() } else { s.name.clone() };
             let is_here = |s: &&Selector| is_stored_classically(s) && is_on_this_machine(&s.name);
-            asked.extend(selectors.iter().filter(is_here).map(|s| (rule.name.clone(), asks(s))));
+            requests.extend(selectors.iter().filter(is_here).map(|s| (rule.name.clone(), can_query(s))));
         }
     }
-    asked.extend(documented());
-    asked.retain(|(_, expression)| missing(expression, profile).is_empty());
-    asked.retain(|(_, expression)| is_on_this_machine(expression));
+    requests.extend(documented());
+    requests.retain(|(_, expression)| missing(expression, profile).is_empty());
+    requests.retain(|(_, expression)| is_on_this_machine(expression));
     let has_network = can_have_network();
-    asked.retain(|(_, expression)| has_network || !expression.contains("_task_network_"));
+    requests.retain(|(_, expression)| has_network || !expression.contains("_task_network_"));
     let exposed_profile = format!("count(allostat_exposition_info{{profile=\"{}\"}})", profile.as_str());
     assert_eq!(prometheus.value(&exposed_profile), Some(1.0), "it says what it is");
 
     let limit = Duration::from_secs(90) * patience();
-    let (mut progress, mut left) = (std::time::Instant::now(), asked.clone());
+    let (mut progress, mut left) = (std::time::Instant::now(), requests.clone());
     loop {
         some_are_killed(&agent);
         // Until they are scraped. Of seconds is the window of what is asked: only what has not answered yet is asked
@@ -244,7 +244,7 @@ fn answers_what_the_profile_has(profile: Profile) {
         let named = || left.iter().map(|(place, e)| format!("{place}: {e}")).collect::<Vec<_>>().join("\n");
         assert!(progress.elapsed() < limit, "{limit:?} without another series:\n{}", named());
     }
-    for (place, expression) in &asked {
+    for (place, expression) in &requests {
         for (labels, value) in prometheus.query(expression) {
             let value: f64 = value.parse().expect("Prometheus prints numbers");
             assert!(value.is_finite(), "{place}: {value} for {labels}");
@@ -350,14 +350,14 @@ const GIB: f64 = 1_073_741_824.0;
 
 /// What the board of GPUs says, in the numbers that they were given.
 fn gpus_are_as_they_were_made(prometheus: &Prometheus) {
-    let says = |title: &str, at: usize| {
+    let contains = |title: &str, at: usize| {
         let boards = boards();
         let board = boards.iter().find(|board| board.stem == "allostat-gpu").expect("it is one of ours");
         let panel = board.panels().into_iter().find(|panel| text(panel, "title") == title).expect("it is on the board");
         prometheus.query(&filled(text(&panel["targets"][at], "expr"), "none"))
     };
     let one = |title: &str, at: usize, labels: &[(&str, &str)]| {
-        let all = says(title, at);
+        let all = contains(title, at);
         let mut found = all.iter().filter(|(of, _)| labels.iter().all(|(name, value)| of[name] == *value));
         let value = found.next().map(|(_, value)| value.clone());
         value.unwrap_or_else(|| panic!("{title}: none is {labels:?}: {all:?}")).parse::<f64>().expect("a number")
@@ -376,7 +376,7 @@ fn gpus_are_as_they_were_made(prometheus: &Prometheus) {
     assert_eq!(one("Tasks on GPUs", 0, &[("task", "steady"), ("gpu_instance_id", "2")]), GIB);
     assert_eq!(one("Allocs by GPU utilization", 0, &[("model", "Tesla T4"), ("reserved", "true")]), 0.0);
     assert_eq!(one("XID errors", 0, &[("xid", "79"), works[0], works[1]]), 1.0);
-    assert_eq!(says("MIG instances", 0).len(), 3);
+    assert_eq!(contains("MIG instances", 0).len(), 3);
     assert_eq!(one("Plugins", 0, &[("plugin", "nvidia")]), 1.0);
 }
 
@@ -393,9 +393,10 @@ fn an_idle_agent_is_well(prometheus: &Prometheus, profile: Profile) {
             let steps = list(&panel["fieldConfig"]["defaults"]["thresholds"]["steps"]);
             let worst = steps.last().and_then(|step| step["value"].as_f64()).expect("a last step");
             // Here one of two targets never answers.
-            let wanted = |value: f64| if place.ends_with("Agents without data") { value == 1.0 } else { value < worst };
+            let accepts =
+                |value: f64| if place.ends_with("Agents without data") { value == 1.0 } else { value < worst };
             wait_for(&place, Duration::from_secs(30) * patience(), || {
-                prometheus.value(&expression).filter(|v| wanted(*v))
+                prometheus.value(&expression).filter(|v| accepts(*v))
             });
             seen += 1;
         }
@@ -435,18 +436,18 @@ fn rules_are_healthy_and_fire(prometheus: &Prometheus, alloc: &str, instance: &s
     // This one waits for nothing, so it must fire by now, with the labels that people route by.
     wait_for("TaskOomKilled to fire for the leak", Duration::from_secs(30) * patience(), || {
         let answer = prometheus.api("/api/v1/alerts");
-        let wanted = serde_json::json!({
+        let expected = serde_json::json!({
             "alertname": "TaskOomKilled", "severity": "warning", "job": "allostat", "instance": instance,
             "workload": "board", "task": "leak", "alloc_id": alloc,
         });
-        list(&answer["data"]["alerts"]).iter().any(|a| a["labels"] == wanted && a["state"] == "firing").then_some(())
+        list(&answer["data"]["alerts"]).iter().any(|a| a["labels"] == expected && a["state"] == "firing").then_some(())
     });
     wait_for("GpuXidCritical to fire for the GPU that fell off its bus", Duration::from_secs(30) * patience(), || {
         let answer = prometheus.api("/api/v1/alerts");
-        let wanted = serde_json::json!({
+        let expected = serde_json::json!({
             "alertname": "GpuXidCritical", "severity": "critical", "job": "allostat", "instance": instance,
             "device_uuid": "GPU-fa4e0000-0000-4000-8000-000000000000", "index": "0", "model": "NVIDIA H100 80GB HBM3", "xid": "79",
         });
-        list(&answer["data"]["alerts"]).iter().any(|a| a["labels"] == wanted && a["state"] == "firing").then_some(())
+        list(&answer["data"]["alerts"]).iter().any(|a| a["labels"] == expected && a["state"] == "firing").then_some(())
     });
 }

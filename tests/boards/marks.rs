@@ -51,21 +51,21 @@ fn failed_batch_task_before_its_first_scrape_is_annotated_on_each_of_its_boards(
     let marks = boards.iter().flat_map(|board| board.annotations().map(move |mark| (board, mark)));
     let failures: Vec<_> = marks.filter(|(_, mark)| text(mark, "name") == "Failures").collect();
     assert_eq!(failures.len(), 3);
-    let asked = |mark: &Value, alloc: &str| filled_for(text(mark, "expr"), alloc, (".*", "once"));
+    let requested = |mark: &Value, alloc: &str| filled_for(text(mark, "expr"), alloc, (".*", "once"));
     let (failed, goes_on) = (id("failed"), id("running"));
     let over_time =
-        |mark: &Value, alloc: &str| prometheus.query(&format!("max_over_time(({})[1m:1s])", asked(mark, alloc)));
+        |mark: &Value, alloc: &str| prometheus.query(&format!("max_over_time(({})[1m:1s])", requested(mark, alloc)));
     wait_for("a mark on each board", Duration::from_secs(60) * patience(), || {
         failures.iter().all(|(_, mark)| !over_time(mark, &failed).is_empty()).then_some(())
     });
     for (board, mark) in failures {
-        let said = over_time(mark, &failed);
+        let message = over_time(mark, &failed);
         let mut labels = serde_json::json!({"workload": "once", "task": "t", "outcome": "error"});
         if board.stem != "allostat-fleet" {
             // An alloc is of one host.
             (labels["job"], labels["instance"]) = ("allostat".into(), agent.address.to_string().into());
         }
-        assert_eq!(said, [(labels, "1".to_owned())], "{}", board.stem);
+        assert_eq!(message, [(labels, "1".to_owned())], "{}", board.stem);
         // Of the other one nothing is marked; the fleet is asked for workloads.
         if board.stem != "allostat-fleet" {
             assert_eq!(over_time(mark, &goes_on), [], "{}", board.stem);

@@ -110,12 +110,12 @@ fn two_agents_with_equal_names_are_joined_and_shown_each_by_itself_on_prometheus
 
 /// False: there is no such Prometheus.
 fn are_shown_each_by_itself(major: u32) -> bool {
-    let (mut gpus, others) = (Gpus::install(), Cgroups::new());
-    let shown = format!("cgroup:{}/*", others.parent);
+    let (mut gpus, observed) = (Gpus::install(), Cgroups::new());
+    let shown = format!("cgroup:{}/*", observed.parent);
     let agents = [0, 1].map(|_| {
         let mut options = gpus.options(Profile::Standard);
-        let look = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &*shown)];
-        options.env.extend(look.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let appearance = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &*shown)];
+        options.env.extend(appearance.map(|(name, value)| (name.to_owned(), value.to_owned())));
         Agent::with(options)
     });
     agents.iter().take(1).for_each(|agent| gpus.clear_faults(agent));
@@ -123,9 +123,9 @@ fn are_shown_each_by_itself(major: u32) -> bool {
     let Some(prometheus) = Prometheus::start_named_on(major, 1, &hosts, &in_folder("alerts", "yml")) else {
         return false;
     };
-    let mut shared = others.sleeper("web");
-    others.limit("web", 1 << 30, 64);
-    let id = format!("cgroup:{}/web", others.parent);
+    let mut shared = observed.sleeper("web");
+    observed.limit("web", 1 << 30, 64);
+    let id = format!("cgroup:{}/web", observed.parent);
     prometheus.wait_value(&format!("count(allostat_task_memory_working_set_bytes{{alloc_id={id:?}}})"), |n| n == 2.0);
     prometheus.wait_value("count(count by (instance) (allostat_device_info))", |n| n == 2.0);
 
@@ -185,13 +185,13 @@ fn one_of_one_host_is_shown(prometheus: &Prometheus, host: &str, id: &str) {
     for board in boards() {
         let hidden = |name: &str| board.variables().iter().find(|v| text(v, "name") == name);
         let Some(variables) = hidden("host").zip(hidden("alloc_id")) else { continue };
-        for (variable, wanted) in [(variables.0, host), (variables.1, id)] {
+        for (variable, expected) in [(variables.0, host), (variables.1, id)] {
             let query = text(&variable["query"], "query").replace("$alloc", &format!("{host} {id}"));
             let inner = query.strip_prefix("query_result(").and_then(|rest| rest.strip_suffix(')'));
             let found = prometheus.query(&inner.expect("it asks for series").replace("$job", ".+"));
-            let label = if wanted == host { "instance" } else { "alloc_id" };
+            let label = if expected == host { "instance" } else { "alloc_id" };
             let values: Vec<&str> = found.iter().filter_map(|(labels, _)| labels[label].as_str()).collect();
-            assert_eq!(values, [wanted], "{}: ${}", board.stem, text(variable, "name"));
+            assert_eq!(values, [expected], "{}: ${}", board.stem, text(variable, "name"));
         }
     }
     for (place, expression) in of_boards() {

@@ -48,8 +48,8 @@ fn every_quantile_has_a_value_where_only_native_histograms_are_stored() {
     for server in servers {
         server.wait_value("count(allostat_build_info)", |agents| agents >= 1.0);
     }
-    let asked = quantiles();
-    assert!(asked.len() >= 13, "{}", asked.len());
+    let requests = quantiles();
+    assert!(requests.len() >= 13, "{}", requests.len());
     let deadline = Duration::from_secs(120) * patience();
     wait_for("every quantile of both servers", deadline, || {
         agent.run(&job());
@@ -57,7 +57,7 @@ fn every_quantile_has_a_value_where_only_native_histograms_are_stored() {
             agent.cli(&["stop", &id]);
         }
         let is_answered = |server: &Prometheus| {
-            asked.iter().all(|(place, e)| {
+            requests.iter().all(|(place, e)| {
                 let found = server.query(e);
                 let is_there = found.iter().any(|(_, value)| value.parse::<f64>().is_ok_and(f64::is_finite));
                 if !is_there {

@@ -13,22 +13,22 @@ use crate::common::{Agent, AgentOptions, Cgroups, Prometheus, counts_io, is_root
 const LONG: Duration = Duration::from_secs(60);
 
 /// A cgroup as a runtime would make it, with limits, and a shell in it.
-fn run(others: &Cgroups, name: &str, script: &str) -> Child {
-    others.make(name);
+fn run(observed: &Cgroups, name: &str, script: &str) -> Child {
+    observed.make(name);
     let limits = [
         ("memory", "memory.limit_in_bytes", "memory.max", "67108864", "67108864"),
         ("cpu", "cpu.cfs_quota_us", "cpu.max", "20000", "20000 100000"),
         ("pids", "pids.max", "pids.max", "50", "50"),
     ];
     for (controller, v1, v2, of_v1, of_v2) in limits {
-        let directory = others.directory(controller, name).expect("a host of tests has this");
+        let directory = observed.directory(controller, name).expect("a host of tests has this");
         let (file, value) = if directory.join(v1).exists() { (v1, of_v1) } else { (v2, of_v2) };
         std::fs::write(directory.join(file), value).expect("a limit can be set");
     }
     let mut command = Command::new("sh");
     command.args(["-c", &format!("read go; {script}")]).stdin(Stdio::piped());
     let mut child = command.spawn().expect("a shell must start");
-    others.place(name, child.id());
+    observed.place(name, child.id());
     drop(child.stdin.take());
     child
 }
@@ -47,9 +47,11 @@ fn boards_show_observed_workloads_as_managed_ones_and_failures_as_restarts() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let others = Cgroups::new();
-    let env =
-        [("ALLOSTAT_OBSERVE", "true".to_owned()), ("ALLOSTAT_OBSERVE_INCLUDE", format!("cgroup:{}/*", others.parent))];
+    let observed = Cgroups::new();
+    let env = [
+        ("ALLOSTAT_OBSERVE", "true".to_owned()),
+        ("ALLOSTAT_OBSERVE_INCLUDE", format!("cgroup:{}/*", observed.parent)),
+    ];
     let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
     let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
     let Some(prometheus) = Prometheus::start(&[agent.address], &[]) else { skip_test!("no-prometheus") };
@@ -58,34 +60,34 @@ fn boards_show_observed_workloads_as_managed_ones_and_failures_as_restarts() {
     // One of our own beside it, which no question about the others may bring.
     agent.run(&crate::boards::alertmanager::failing("ours", 0).replace("\"exit\", \"3\"", "\"hold\", \"3600000\""));
 
-    let id = format!("cgroup:{}/web", others.parent);
+    let id = format!("cgroup:{}/web", observed.parent);
     // Those in it share it.
-    others.make("");
-    others.limit("", 4 << 30, 64);
+    observed.make("");
+    observed.limit("", 4 << 30, 64);
     let is = |state: &str| {
-        let wanted = format!("allostat_task_state{{alloc_id={id:?},state={state:?}}} == 1");
-        wait_for(&wanted, LONG, || (!prometheus.query(&wanted).is_empty()).then_some(()));
+        let expected = format!("allostat_task_state{{alloc_id={id:?},state={state:?}}} == 1");
+        wait_for(&expected, LONG, || (!prometheus.query(&expected).is_empty()).then_some(()));
     };
     for _ in 0..3 {
         // Seen at work by a scrape, then it fails.
-        let mut child = run(&others, "web", "sleep 8; exit 3");
+        let mut child = run(&observed, "web", "sleep 8; exit 3");
         is("running");
         child.wait().expect("our own child");
-        others.remove("web");
+        observed.remove("web");
         is("dead");
     }
-    let mut child = run(&others, "web", "while :; do :; done");
+    let mut child = run(&observed, "web", "while :; do :; done");
     is("running");
 
-    let picked = ("cgroup", others.parent.as_str());
-    let (mut asked, mut marks) = (BTreeSet::new(), BTreeSet::new());
+    let picked = ("cgroup", observed.parent.as_str());
+    let (mut requested, mut marks) = (BTreeSet::new(), BTreeSet::new());
     for board in
         boards().iter().filter(|b| ["allostat-fleet", "allostat-allocs", "allostat-task"].contains(&b.stem.as_str()))
     {
         for panel in board.panels() {
             for target in list(&panel["targets"]) {
                 let place = format!("{} / {}", board.stem, text(panel, "title"));
-                asked.insert((place, filled_for(text(target, "expr"), &id, picked)));
+                requested.insert((place, filled_for(text(target, "expr"), &id, picked)));
             }
         }
         for mark in board.annotations().filter(|mark| text(mark, "name") != "OOM kills") {
@@ -95,15 +97,15 @@ fn boards_show_observed_workloads_as_managed_ones_and_failures_as_restarts() {
             marks.insert((place, format!("max_over_time(({marked})[5m:1s])")));
         }
     }
-    asked.retain(|(_, expression)| {
+    requested.retain(|(_, expression)| {
         let named = names(expression).expect("the laws have read it").selectors;
         // Nothing alerts here.
         !named.iter().any(|selector| may_be_absent(&selector.name, has_kernel_ends) || selector.name == "ALERTS")
     });
-    assert!(asked.len() > 50, "{}", asked.len());
-    asked.extend(marks);
+    assert!(requested.len() > 50, "{}", requested.len());
+    requested.extend(marks);
     wait_for("every panel", LONG, || {
-        let empty: Vec<_> = asked.iter().filter(|(_, asked)| prometheus.query(asked).is_empty()).collect();
+        let empty: Vec<_> = requested.iter().filter(|(_, requested)| prometheus.query(requested).is_empty()).collect();
         eprintln!("no data yet: {empty:#?}");
         empty.is_empty().then_some(())
     });
@@ -122,7 +124,7 @@ fn boards_show_observed_workloads_as_managed_ones_and_failures_as_restarts() {
     let (failures, rest) = (restarts("failure"), restarts("other"));
     assert_eq!((failures, rest), if has_kernel_ends { (Some(3.0), Some(0.0)) } else { (None, Some(3.0)) });
     assert_eq!((restarts("policy"), restarts("requested")), (None, None), "their reason is unknown");
-    let of_workload = format!("sum(allostat_workload_restarts_total{{workload={:?}}})", others.parent);
+    let of_workload = format!("sum(allostat_workload_restarts_total{{workload={:?}}})", observed.parent);
     assert_eq!(prometheus.value(&of_workload), Some(3.0));
 
     child.kill().expect("our own child");

@@ -170,12 +170,12 @@ fn every_alert_fires_or_is_silent_in_each_profile_as_in_the_full_one() {
 fn fires_as_in_the_whole(promtool: &Promtool, profile: Profile) {
     let directory = test_dir();
     // Those that are listed as missing: what is recorded of what is not there.
-    let is_gone = |rule: &Rule| !missing(&rule.expression, profile).is_empty();
-    let (gone, there): (Vec<Rule>, Vec<Rule>) = rules().into_iter().partition(is_gone);
+    let is_removed = |rule: &Rule| !missing(&rule.expression, profile).is_empty();
+    let (removed, there): (Vec<Rule>, Vec<Rule>) = rules().into_iter().partition(is_removed);
     let mut tests = Vec::new();
     for path in in_folder("alerts/tests", "yml") {
         let test = read(&path);
-        if gone.iter().any(|rule| test.contains(&rule.name)) {
+        if removed.iter().any(|rule| test.contains(&rule.name)) {
             continue;
         }
         let alerts = test.lines().filter_map(|line| line.trim().strip_prefix("alertname: "));
@@ -193,7 +193,7 @@ fn fires_as_in_the_whole(promtool: &Promtool, profile: Profile) {
     }
     let all: Vec<&str> = ["test", "rules"].into_iter().chain(tests.iter().map(String::as_str)).collect();
     let verdict = promtool.run(&all, b"");
-    assert!(verdict.ok, "{profile:?}: {}", verdict.said);
+    assert!(verdict.ok, "{profile:?}: {}", verdict.output);
 }
 
 /// A file of rules with those alone that a test names: promtool evaluates all that it loads at each of some thousand

@@ -52,7 +52,7 @@ pub fn names(expression: &str) -> Result<Names, String> {
     let mut open: Vec<Option<String>> = Vec::new();
     let mut function: Option<String> = None;
     let mut at = 0;
-    let symbol = |at: usize, wanted: &str| tokens.get(at) == Some(&Token::Symbol(wanted.into()));
+    let symbol = |at: usize, expected: &str| tokens.get(at) == Some(&Token::Symbol(expected.into()));
     while let Some(token) = tokens.get(at) {
         at += 1;
         match token {

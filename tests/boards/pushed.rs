@@ -104,11 +104,11 @@ fn boards_and_rules_see_the_same_in_a_victoria_metrics_that_was_pushed_to() {
         targets.display().to_string()
     );
     let Some(store) = Prometheus::start_victoria_for_otlp(&scrape) else { skip_test!("no-prometheus") };
-    let (mut gpus, others) = (Gpus::install(), Cgroups::new());
+    let (mut gpus, observed) = (Gpus::install(), Cgroups::new());
     let mut options = gpus.options(Profile::Standard);
-    let shown_alone = format!("cgroup:{}/*", others.parent);
-    let look = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &*shown_alone)];
-    options.env.extend(look.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    let shown_alone = format!("cgroup:{}/*", observed.parent);
+    let appearance = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &*shown_alone)];
+    options.env.extend(appearance.map(|(name, value)| (name.to_owned(), value.to_owned())));
     // A further destination: that of the options never answers, so its queue is on the boards.
     let settings = documented_settings("VictoriaMetrics");
     assert!(settings.contains("HOST:8428"), "{settings}");
@@ -119,8 +119,8 @@ fn boards_and_rules_see_the_same_in_a_victoria_metrics_that_was_pushed_to() {
     let agent = Agent::with(options);
     gpus.clear_faults(&agent);
     std::fs::write(&targets, format!("[{{\"targets\":[\"{}\"]}}]", agent.address)).expect("our own directory");
-    let mut shares = others.sleeper("slice/a");
-    others.limit("slice", 1 << 30, 64);
+    let mut shares = observed.sleeper("slice/a");
+    observed.limit("slice", 1 << 30, 64);
     for half in [SCRAPED, PUSHED] {
         store.wait_value(&format!("count(allostat_build_info{{job={half:?}}})"), |agents| agents == 1.0);
     }

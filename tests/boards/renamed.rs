@@ -43,10 +43,10 @@ fn the_page_of_fleets_has_each_old_name_with_its_new_one() {
 
 #[test]
 fn every_series_of_a_renamed_family_is_recorded_under_its_old_name() {
-    let wanted: BTreeSet<(String, String)> = SCHEMA_1.iter().flat_map(|(old, new)| series(old, new)).collect();
+    let expected: BTreeSet<(String, String)> = SCHEMA_1.iter().flat_map(|(old, new)| series(old, new)).collect();
     // What is recorded of many has a colon in its name.
     let found = recorded().into_iter().filter(|rule| !rule.name.contains(':')).map(|rule| (rule.name, rule.expression));
-    assert_eq!(found.collect::<BTreeSet<_>>(), wanted);
+    assert_eq!(found.collect::<BTreeSet<_>>(), expected);
 }
 
 /// What is copied from the documentation has names of today.

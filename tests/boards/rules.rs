@@ -14,10 +14,10 @@ fn promtool_finds_nothing_in_the_rules() {
     let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };
     for path in in_folder("alerts", "yml") {
         let verdict = promtool.run(&["check", "rules", &path.display().to_string()], b"");
-        assert!(verdict.ok, "{}: {}", path.display(), verdict.said);
+        assert!(verdict.ok, "{}: {}", path.display(), verdict.output);
         // Our own reader of rule files must not miss one that promtool sees.
         let found = rules().iter().filter(|r| r.file == path.display().to_string()).count();
-        assert!(verdict.said.contains(&format!("{found} rules found")), "we read {found}: {}", verdict.said);
+        assert!(verdict.output.contains(&format!("{found} rules found")), "we read {found}: {}", verdict.output);
     }
 }
 
@@ -27,7 +27,7 @@ fn the_rule_tests_pass() {
     let tests: Vec<String> = in_folder("alerts/tests", "yml").iter().map(|path| path.display().to_string()).collect();
     let all: Vec<&str> = ["test", "rules"].into_iter().chain(tests.iter().map(String::as_str)).collect();
     let verdict = promtool.run(&all, b"");
-    assert!(verdict.ok, "{}", verdict.said);
+    assert!(verdict.ok, "{}", verdict.output);
 }
 
 /// A rule test that names no alert proves nothing.
@@ -35,9 +35,9 @@ fn the_rule_tests_pass() {
 fn every_alert_has_a_firing_and_a_silent_test_case() {
     let tests: Vec<String> = in_folder("alerts/tests", "yml").iter().map(|path| read(path)).collect();
     for rule in alerts() {
-        let mine = format!("alertname: {}\n", rule.name);
+        let own = format!("alertname: {}\n", rule.name);
         let cases: Vec<&str> =
-            tests.iter().flat_map(|text| text.split("- eval_time:")).filter(|case| case.contains(&mine)).collect();
+            tests.iter().flat_map(|text| text.split("- eval_time:")).filter(|case| case.contains(&own)).collect();
         let silent = cases.iter().filter(|case| case.contains("exp_alerts: []")).count();
         assert!(silent > 0, "{} has no silent case", rule.name);
         assert!(silent < cases.len(), "{} has no firing case", rule.name);
@@ -61,8 +61,8 @@ fn every_alert_has_a_test_in_which_it_ends() {
 
 /// In their order in time: somewhere it fires, and later it does not.
 fn ends(group: &str, alert: &str) -> bool {
-    let mine = format!("alertname: {alert}\n");
-    let cases = group.split("- eval_time:").skip(1).filter(|case| case.contains(&mine));
+    let own = format!("alertname: {alert}\n");
+    let cases = group.split("- eval_time:").skip(1).filter(|case| case.contains(&own));
     let mut fires = cases.map(|case| !case.contains("exp_alerts: []"));
     fires.any(|fires| fires) && fires.any(|fires| !fires)
 }
@@ -98,7 +98,7 @@ fn promtool_accepts_the_example_scrape_configurations() {
         };
         std::fs::write(&path, for_version(2, &text)).expect("our own directory");
         let verdict = promtool.run(&["check", "config", &path.display().to_string()], b"");
-        assert!(verdict.ok, "{file}: {}", verdict.said);
+        assert!(verdict.ok, "{file}: {}", verdict.output);
     }
 }
 
@@ -133,7 +133,7 @@ fn no_alert_fires_where_its_input_is_absent() {
     let file = directory.path().join("absent.yml");
     std::fs::write(&file, text).expect("our own directory");
     let verdict = promtool.run(&["test", "rules", &file.display().to_string()], b"");
-    assert!(verdict.ok, "{}", verdict.said);
+    assert!(verdict.ok, "{}", verdict.output);
 }
 
 /// An agent that restarts is away for two scrapes, which ends all its series for as long, and goes on where it was:
@@ -161,7 +161,7 @@ fn no_alert_fires_because_an_agent_restarts() {
     assert!(cases > alerts().len(), "{cases} cases are too few to have one of each alert");
     let all: Vec<&str> = ["test", "rules"].into_iter().chain(files.iter().map(String::as_str)).collect();
     let verdict = promtool.run(&all, b"");
-    assert!(verdict.ok, "{}", verdict.said);
+    assert!(verdict.ok, "{}", verdict.output);
 }
 
 /// What of a group of tests expects no alert, with series that two scrapes miss in the middle of their time. `None`:

@@ -118,5 +118,5 @@ fn runbook_links_are_complete_with_the_external_label_of_an_installation() {
     let file = directory.path().join("links.yml");
     std::fs::write(&file, with_label).expect("our own directory");
     let verdict = promtool.run(&["test", "rules", &file.display().to_string()], b"");
-    assert!(verdict.ok, "{}", verdict.said);
+    assert!(verdict.ok, "{}", verdict.output);
 }

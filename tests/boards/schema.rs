@@ -69,8 +69,8 @@ fn every_board_matches_the_types_of_grafana() {
     let boards: Vec<Board> = boards();
     let source = |board: &Value| format!("{HEAD}{board:#};\n");
     let all: Vec<(&str, String)> = boards.iter().map(|board| (board.stem.as_str(), source(&board.json))).collect();
-    let said = compiled(&directory, &all);
-    assert!(said.is_empty(), "{said}");
+    let text = compiled(&directory, &all);
+    assert!(text.is_empty(), "{text}");
     // It would say so.
     let mut wrong = boards[0].json.clone();
     wrong["timezon"] = json!("browser");

@@ -153,8 +153,8 @@ const WORKLOADS: [&str; 4] = ["my-batch-job", "nightly", "batch-one", "kept"];
 /// and without.
 fn stored(server: &Prometheus, job: &str) -> (BTreeMap<String, BTreeSet<String>>, BTreeSet<String>) {
     let (mut by_alloc, mut totals) = (BTreeMap::<String, BTreeSet<String>>::new(), BTreeSet::new());
-    let asked = format!("{{job={job:?},__name__=~\"allostat_(task|alloc|workload)_.+\"}}");
-    for (mut labels, _) in server.query(&asked) {
+    let requested = format!("{{job={job:?},__name__=~\"allostat_(task|alloc|workload)_.+\"}}");
+    for (mut labels, _) in server.query(&requested) {
         let of = labels.as_object_mut().expect("labels");
         for added in ["job", "instance"] {
             of.remove(added);
@@ -201,14 +201,14 @@ fn documented_relabelling_retains_workload_totals_and_drops_single_allocs() {
     let targets = all.len() as f64 + 1.0;
     server.wait_value("count(up == 1)", |up| up == targets);
     // Each total of what happened; those of usage depend on the kernel.
-    let wanted: BTreeSet<String> = METRICS
+    let expected: BTreeSet<String> = METRICS
         .iter()
         .filter(|desc| desc.name.starts_with("allostat_workload_"))
         // Absent until output was lost.
         .filter(|desc| desc.name != "allostat_workload_log_lost_bytes_total")
         .map(|desc| if desc.kind == Kind::Histogram { format!("{}_count", desc.name) } else { desc.name.to_owned() })
         .collect();
-    assert!(wanted.len() >= 9, "{wanted:?}");
+    assert!(expected.len() >= 9, "{expected:?}");
     for (at, found) in all.iter().enumerate() {
         let (job, place) = (format!("job-{at}"), format!("{}\n{}", found.place, found.yaml));
         if found.kind == "relabel_configs" {
@@ -224,18 +224,18 @@ fn documented_relabelling_retains_workload_totals_and_drops_single_allocs() {
             let ((all_allocs, all_totals), (allocs, totals)) = (stored(&server, "plain"), stored(&server, &job));
             let named = |name: &String| all_totals.iter().any(|series| series.contains(&format!("{name:?}")));
             let left_out: Vec<_> = all_totals.difference(&totals).take(3).collect();
-            let gone: BTreeSet<&str> =
+            let removed: BTreeSet<&str> =
                 all_allocs.keys().filter(|of| !allocs.contains_key(*of)).map(String::as_str).collect();
             let torn: Vec<_> =
                 allocs.iter().filter(|(of, series)| all_allocs.get(*of) != Some(series)).map(|(of, _)| of).collect();
-            let unseen: Vec<_> = wanted.iter().filter(|name| !named(name)).collect();
+            let unseen: Vec<_> = expected.iter().filter(|name| !named(name)).collect();
             eprintln!(
-                "{job}: no {unseen:?}; totals left out {left_out:?}, allocs left out of {gone:?}, in part of {torn:?}"
+                "{job}: no {unseen:?}; totals left out {left_out:?}, allocs left out of {removed:?}, in part of {torn:?}"
             );
             let is_right = if found.kind.starts_with("write") {
                 allocs.is_empty()
             } else {
-                torn.is_empty() && gone.len() == 1 && !gone.contains("kept")
+                torn.is_empty() && removed.len() == 1 && !removed.contains("kept")
             };
             (unseen.is_empty() && all_allocs.len() == WORKLOADS.len() && left_out.is_empty() && is_right).then_some(())
         });

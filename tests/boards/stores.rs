@@ -17,12 +17,13 @@ fn some_work(agent: &Agent) -> (String, f64) {
         "job \"done\" {{\n type = \"batch\"\n group \"g\" {{\n task \"t\" {{\n driver = \"raw_exec\"\n config {{\n command = {command:?}\n \
          args = [\"burn\", \"300\"]\n }}\n }}\n }}\n}}\n"
     ));
-    let whose = [("workload", "done"), ("task", "t")];
+    let labels = [("workload", "done"), ("task", "t")];
     wait_for("its end", Duration::from_secs(60) * patience(), || {
-        let exits = agent.metrics().f64("allostat_workload_exits_total", &[whose[0], whose[1], ("outcome", "success")]);
+        let exits =
+            agent.metrics().f64("allostat_workload_exits_total", &[labels[0], labels[1], ("outcome", "success")]);
         (exits == 1.0).then_some(())
     });
-    let used = agent.metrics().f64("allostat_workload_cpu_usage_seconds_total", &whose);
+    let used = agent.metrics().f64("allostat_workload_cpu_usage_seconds_total", &labels);
     assert!(used > 0.0, "{used}");
     ("allostat_workload_cpu_usage_seconds_total{job=\"allostat\",workload=\"done\",task=\"t\"}".to_owned(), used)
 }
@@ -36,8 +37,8 @@ fn victoria_metrics_scrapes_agents_by_the_example_for_prometheus_as_it_is() {
     let example = read(&root().join("deploy/prometheus.yml"));
     let scrape = example.replace("127.0.0.1:9740", &agent.address.to_string()).replace("interval: 15s", "interval: 1s");
     let Some(victoria) = Prometheus::start_victoria(&scrape) else { skip_test!("no-prometheus") };
-    let (asked, used) = some_work(&agent);
-    victoria.wait_value(&asked, |value| value.to_bits() == used.to_bits());
+    let (requested, used) = some_work(&agent);
+    victoria.wait_value(&requested, |value| value.to_bits() == used.to_bits());
     // Each family of the page is there.
     wait_for("all families", Duration::from_secs(30) * patience(), || {
         let page = agent.metrics();
@@ -67,8 +68,8 @@ fn prometheus_remote_write_sends_to_victoria_metrics_no_series_by_alloc() {
     let rules = [root().join("alerts/recording.yml")];
     let started = Prometheus::start_writing(&[agent.address], &rules, &format!("remote_write:\n{remote}"));
     let Some(prometheus) = started else { skip_test!("no-prometheus") };
-    let (asked, used) = some_work(&agent);
-    victoria.wait_value(&asked, |value| value.to_bits() == used.to_bits());
+    let (requested, used) = some_work(&agent);
+    victoria.wait_value(&requested, |value| value.to_bits() == used.to_bits());
     // Recorded each half minute.
     victoria.wait_value("instance_state:allostat_allocs:sum{state=\"complete\"}", |allocs| allocs == 1.0);
     // The boards list jobs and hosts by it.

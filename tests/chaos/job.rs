@@ -34,8 +34,8 @@ pub fn tasks(alloc: &Value) -> impl Iterator<Item = (&String, &Value)> {
 
 /// Every end that an alloc of this job can come to: of each of its tasks what it does by itself, then what is asked of
 /// it.
-pub fn ends(hcl: &str, courses: &[Course], asked: &[Demand]) -> BTreeSet<CourseEnd> {
-    explore::ends(&allostat::jobspec::parse("job.hcl", hcl).unwrap().job, courses, asked)
+pub fn ends(hcl: &str, scripts: &[Course], requests: &[Demand]) -> BTreeSet<CourseEnd> {
+    explore::ends(&allostat::jobspec::parse("job.hcl", hcl).unwrap().job, scripts, requests)
 }
 
 /// How an alloc ended, as the API reports it.

@@ -23,8 +23,8 @@ use crate::common::{Agent, Random, allostat, counters, how_many, is_root, none_f
 struct Kind {
     name: &'static str,
     hcl: String,
-    courses: &'static [Course],
-    asked: &'static [Demand],
+    scripts: &'static [Course],
+    requests: &'static [Demand],
 }
 
 /// Every kind of alloc, 200 together.
@@ -47,11 +47,11 @@ fn kinds(starts: &Path) -> Vec<Kind> {
     let flaky = [task("try", "", &format!("echo x >> {tries}; sleep 0.3; test $(wc -l < {tries}) -ge 3"))];
     let broken = [task("bad", "", "sleep 0.2; exit 7"), task("beside", "", hold)];
     let oom = [task("big", "resources {\nmemory = 16\n}", &oom)];
-    let kind = |name, kind, count, attempts, tasks: &[String], courses| Kind {
+    let kind = |name, kind, count, attempts, tasks: &[String], scripts| Kind {
         name,
         hcl: job(name, kind, count, attempts, tasks),
-        courses,
-        asked: if kind == "service" { &[(CourseRequest::Stop, &[])] } else { &[] },
+        scripts,
+        requests: if kind == "service" { &[(CourseRequest::Stop, &[])] } else { &[] },
     };
     vec![
         kind(
@@ -173,13 +173,13 @@ fn agent_kills_at_random_moments_lose_double_and_leave_nothing() {
     agent.cli(&["stop", "--all"]).ok();
     let ids = agent.alloc_ids();
     assert_eq!(ids.len(), 200, "ALLOSTAT_SEED={seed}: no alloc is lost, none was made twice");
-    let mut noted: BTreeMap<(String, String), u64> = BTreeMap::new();
+    let mut recorded: BTreeMap<(String, String), u64> = BTreeMap::new();
     for line in std::fs::read_to_string(&starts).unwrap().lines() {
         let (alloc, task) = line.split_once(' ').unwrap();
-        *noted.entry((alloc.to_owned(), task.to_owned())).or_default() += 1;
+        *recorded.entry((alloc.to_owned(), task.to_owned())).or_default() += 1;
     }
     let ends: BTreeMap<_, _> =
-        kinds.iter().map(|kind| (kind.name, ends(&kind.hcl, kind.courses, kind.asked))).collect();
+        kinds.iter().map(|kind| (kind.name, ends(&kind.hcl, kind.scripts, kind.requests))).collect();
     for id in &ids {
         let alloc = agent.json(&format!("/v1/allocs/{id}"));
         let with_seed = |what: &str| format!("ALLOSTAT_SEED={seed}: {what}: {alloc:#}");
@@ -192,7 +192,7 @@ fn agent_kills_at_random_moments_lose_double_and_leave_nothing() {
         for (name, task) in tasks(&alloc) {
             let exits = |outcome: &str| task["exits_by_outcome"][outcome].as_u64().unwrap();
             let all: u64 = task["exits_by_outcome"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
-            let started = noted.get(&(id.clone(), name.clone())).copied().unwrap_or(0);
+            let started = recorded.get(&(id.clone(), name.clone())).copied().unwrap_or(0);
             assert!(
                 started <= all,
                 "{}",
@@ -217,7 +217,7 @@ fn agent_kills_at_random_moments_lose_double_and_leave_nothing() {
             assert!(at("init", "Terminated") <= at("main", "Started"), "{}", with_seed("main before the end of init"));
             // Not `Killing`: that is recorded when the signal has been sent, and an agent may die in between.
             let leader_dead_at = at("proxy", "Leader Task Dead");
-            let follower_ran = noted.contains_key(&(id.clone(), "follower".to_owned()));
+            let follower_ran = recorded.contains_key(&(id.clone(), "follower".to_owned()));
             if follower_ran {
                 assert!(
                     at("follower", "Terminated") <= leader_dead_at,

@@ -35,9 +35,9 @@ struct Scenario {
     /// What is asked of it before it ends.
     actions: fn(&mut Run),
     /// What it asks, as the model knows it.
-    asked: &'static [Demand],
+    requests: &'static [Demand],
     /// How its tasks go without a request to end them.
-    courses: &'static [Course],
+    scripts: &'static [Course],
 }
 
 use Course::{Ends, Runs};
@@ -59,15 +59,15 @@ const SCENARIOS: &[Scenario] = &[
             job("group", "batch", 1, 0, &tasks)
         },
         actions: |_| {},
-        asked: &[],
-        courses: &[Ends(&[Success]), Runs, Runs, Ends(&[Success]), Ends(&[Success])],
+        requests: &[],
+        scripts: &[Ends(&[Success]), Runs, Runs, Ends(&[Success]), Ends(&[Success])],
     },
     Scenario {
         name: "a crash loop",
         job: |task| job("loop", "batch", 1, 2, &[task("bad", "", "exit 7"), task("beside", "", HOLD)]),
         actions: |_| {},
-        asked: &[],
-        courses: &[Ends(&[Error]), Runs],
+        requests: &[],
+        scripts: &[Ends(&[Error]), Runs],
     },
     Scenario {
         name: "a stop",
@@ -85,8 +85,8 @@ const SCENARIOS: &[Scenario] = &[
             });
             run.insist("stop");
         },
-        asked: &[(CourseRequest::Stop, &[0, 1])],
-        courses: &[Runs, Runs, Ends(&[Success])],
+        requests: &[(CourseRequest::Stop, &[0, 1])],
+        scripts: &[Runs, Runs, Ends(&[Success])],
     },
     Scenario {
         name: "restarts",
@@ -104,8 +104,8 @@ const SCENARIOS: &[Scenario] = &[
             }
             run.insist("stop");
         },
-        asked: &[(CourseRequest::Restart(1), &[1]), (CourseRequest::RestartAll, &[1]), (CourseRequest::Stop, &[1])],
-        courses: &[Ends(&[Success]), Runs],
+        requests: &[(CourseRequest::Restart(1), &[1]), (CourseRequest::RestartAll, &[1]), (CourseRequest::Stop, &[1])],
+        scripts: &[Ends(&[Success]), Runs],
     },
 ];
 
@@ -135,7 +135,7 @@ struct Run {
 
 impl Run {
     /// The answer, or `None`: the agent died before it gave one, and another is there now.
-    fn ask(&mut self, method: &str, path: &str, body: &str) -> Option<Response> {
+    fn request(&mut self, method: &str, path: &str, body: &str) -> Option<Response> {
         match unix(&self.agent.socket(), method, path, &[("Content-Type", "text/plain")], body.as_bytes()) {
             Ok(response) => Some(response),
             Err(error) => {
@@ -171,8 +171,8 @@ impl Run {
     }
 
     /// Metrics, which must not have fallen. Dies with the agent like any request.
-    fn look(&mut self) {
-        let Some(response) = self.ask("GET", "/metrics", "") else { return };
+    fn inspect(&mut self) {
+        let Some(response) = self.request("GET", "/metrics", "") else { return };
         let now = counters(&Exposition::parse(response.text()));
         // With the alloc's end its own series go; its workload's and the node's stay.
         self.shown.retain(|series, _| now.contains_key(series) || !series.contains("alloc_id"));
@@ -182,7 +182,7 @@ impl Run {
 
     fn submit(&mut self, job: &str) {
         loop {
-            let acknowledged = self.ask("POST", "/v1/jobs", job).map(|answer| {
+            let acknowledged = self.request("POST", "/v1/jobs", job).map(|answer| {
                 assert_eq!(answer.status, 201, "{}: {}", self.what, answer.text());
                 answer.json()["allocs"][0].as_str().unwrap().to_owned()
             });
@@ -206,7 +206,7 @@ impl Run {
 
     fn get(&mut self, path: &str) -> Value {
         loop {
-            let Some(answer) = self.ask("GET", path, "") else { continue };
+            let Some(answer) = self.request("GET", path, "") else { continue };
             assert_eq!(answer.status, 200, "{}: GET {path}: {}", self.what, answer.text());
             return answer.json();
         }
@@ -217,7 +217,7 @@ impl Run {
         let began = Instant::now();
         let path = format!("/v1/allocs/{}", self.id);
         loop {
-            self.look();
+            self.inspect();
             let alloc = self.get(&path);
             if is_so(&alloc) {
                 return alloc;
@@ -230,7 +230,7 @@ impl Run {
     /// A request that may be sent twice, until it is acknowledged.
     fn insist(&mut self, request: &str) {
         let path = format!("/v1/allocs/{}/{request}", self.id);
-        while self.ask("POST", &path, "").is_none_or(|answer| {
+        while self.request("POST", &path, "").is_none_or(|answer| {
             assert_eq!(answer.status, 202, "{}: {}", self.what, answer.text());
             false
         }) {}
@@ -239,12 +239,13 @@ impl Run {
     /// A request that counts twice when it is sent twice: only where it was not received.
     fn restart(&mut self, request: &str) {
         let path = format!("/v1/allocs/{}/{request}", self.id);
-        let heard = |alloc: &Value| alloc["tasks"]["serve"]["event_counts"]["restart_signaled"].as_u64().unwrap_or(0);
+        let received =
+            |alloc: &Value| alloc["tasks"]["serve"]["event_counts"]["restart_signaled"].as_u64().unwrap_or(0);
         loop {
-            let before = heard(&self.until("its task to run", |alloc| state(alloc, "serve", "running")));
-            match self.ask("POST", &path, "") {
+            let before = received(&self.until("its task to run", |alloc| state(alloc, "serve", "running")));
+            match self.request("POST", &path, "") {
                 Some(answer) => return assert_eq!(answer.status, 202, "{}: {}", self.what, answer.text()),
-                None if heard(&self.until("", |_| true)) > before => return,
+                None if received(&self.until("", |_| true)) > before => return,
                 None => {}
             }
         }
@@ -255,12 +256,12 @@ impl Run {
         let began = Instant::now();
         let path = format!("/v1/gc?alloc={}", self.id);
         loop {
-            let removed = match self.ask("POST", &path, "") {
+            let removed = match self.request("POST", &path, "") {
                 Some(answer) if answer.status == 404 => true,
                 Some(answer) => answer.json()["removed"].as_array().is_some_and(|removed| !removed.is_empty()),
                 None => false,
             };
-            self.look();
+            self.inspect();
             if removed && self.ids().is_empty() {
                 return;
             }
@@ -320,7 +321,7 @@ fn live_through(scenario: &Scenario, moments: Vec<Moment>) -> Vec<(String, Strin
     (scenario.actions)(&mut run);
     let alloc = run.until("its end", |alloc| tasks(alloc).all(|(_, task)| task["state"] == "dead"));
     let starts = std::fs::read_to_string(&starts).unwrap_or_default();
-    check(&run, &ends(&job, scenario.courses, scenario.asked), &alloc, &starts);
+    check(&run, &ends(&job, scenario.scripts, scenario.requests), &alloc, &starts);
     run.collect();
     nothing_left(run)
 }
@@ -359,11 +360,11 @@ fn nothing_left(mut run: Run) -> Vec<(String, String)> {
     while !entries("alloc").is_empty() || !entries("run").is_empty() {
         let left = (entries("alloc"), entries("run"));
         assert!(began.elapsed() < limit(), "{}: directories are left: {left:?}", run.what);
-        run.look();
+        run.inspect();
         std::thread::sleep(Duration::from_millis(20));
     }
     // Its last write may be the one at which it dies: it gets no request any more.
-    while !run.agent.ask_to_end().is_some_and(|status| status.success()) {
+    while !run.agent.terminate_with_status().is_some_and(|status| status.success()) {
         run.deaths += 1;
         run.start();
     }

@@ -56,7 +56,7 @@ impl Cli {
 
 /// Each of these words is in the text.
 #[track_caller]
-pub fn says(text: &str, words: &[&str]) {
+pub fn assert_contains(text: &str, words: &[&str]) {
     for word in words {
         assert!(text.contains(word), "{word:?} is not in: {text}");
     }
@@ -181,7 +181,7 @@ impl Agent {
     pub fn start_behind_its_socket(&mut self) {
         self.begin();
         wait_for("the agent to be ready", READY * patience(), || {
-            let ready = self.asked("/readyz").is_some_and(|ready| ready.status == 200);
+            let ready = self.try_get("/readyz").is_some_and(|ready| ready.status == 200);
             (ready || self.has_ended()).then_some(())
         });
         assert!(self.child.is_some(), "the agent ended before it was ready:\n{}", self.log());
@@ -266,7 +266,7 @@ impl Agent {
             .unwrap_or_else(|e| panic!("{method} {path}: {e}\n{}", self.log()))
     }
     /// GET over the Unix socket of an agent that may not answer yet.
-    pub fn asked(&self, path: &str) -> Option<Response> {
+    pub fn try_get(&self, path: &str) -> Option<Response> {
         http::unix(&self.socket(), "GET", path, &[], b"").ok()
     }
     /// JSON of a GET that must be answered with 200.
@@ -319,13 +319,13 @@ impl Agent {
     /// SIGTERM to the agent alone, and waits for its end: its tasks go on.
     #[track_caller]
     pub fn terminate(&mut self) {
-        let ended = self.ask_to_end();
+        let ended = self.terminate_with_status();
         assert!(ended.is_none_or(|status| status.success()), "the agent ended with {ended:?}:\n{}", self.log());
     }
 
     /// The same, however it ends; `None`: it does not run.
     #[track_caller]
-    pub fn ask_to_end(&mut self) -> Option<ExitStatus> {
+    pub fn terminate_with_status(&mut self) -> Option<ExitStatus> {
         let mut child = self.child.take()?;
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("our own child");
@@ -387,8 +387,8 @@ impl Agent {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
             let arguments = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
             let environment = environment(pid).unwrap_or_default();
-            let ours = |text: &[u8]| markers.iter().any(|marker| text.windows(marker.len()).any(|w| w == marker));
-            if pid != std::process::id() && (ours(&arguments) || ours(&environment)) {
+            let is_own = |text: &[u8]| markers.iter().any(|marker| text.windows(marker.len()).any(|w| w == marker));
+            if pid != std::process::id() && (is_own(&arguments) || is_own(&environment)) {
                 found.push(format!("{pid} {}", String::from_utf8_lossy(&arguments).replace('\0', " ")));
             }
         }

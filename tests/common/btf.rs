@@ -61,15 +61,15 @@ impl Description {
 
     /// Where a member stands, also inside of what has no name. `None`: this kernel has no such one.
     fn member(&self, of: &str, name: &str) -> Option<usize> {
-        let wanted = [name.as_bytes(), b"\0"].concat();
-        self.find(*self.by_name.get(of.as_bytes())?, &wanted)
+        let expected = [name.as_bytes(), b"\0"].concat();
+        self.find(*self.by_name.get(of.as_bytes())?, &expected)
     }
-    fn find(&self, members: Members, wanted: &[u8]) -> Option<usize> {
+    fn find(&self, members: Members, expected: &[u8]) -> Option<usize> {
         (0..members.count).map(|n| members.at + n * members.each).find_map(|at| {
             let inner = (members.each == 12).then(|| self.by_id.get(&word(&self.bytes, at + 4))).flatten();
             match (word(&self.bytes, at) as usize, inner) {
-                (0, Some(inner)) => self.find(*inner, wanted),
-                (name, _) => self.bytes[self.strings + name..].starts_with(wanted).then_some(at),
+                (0, Some(inner)) => self.find(*inner, expected),
+                (name, _) => self.bytes[self.strings + name..].starts_with(expected).then_some(at),
             }
         })
     }
@@ -102,8 +102,8 @@ impl Description {
     /// Whatever has the name has another one of the same length.
     pub fn renamed(&self, one: &str, other: &str) -> Vec<u8> {
         assert_eq!(one.len(), other.len());
-        let wanted = [b"\0", one.as_bytes(), b"\0"].concat();
-        let at = self.bytes.windows(wanted.len()).position(|found| found == wanted).expect("the kernel has it") + 1;
+        let expected = [b"\0", one.as_bytes(), b"\0"].concat();
+        let at = self.bytes.windows(expected.len()).position(|found| found == expected).expect("the kernel has it") + 1;
         let mut bytes = self.bytes.clone();
         bytes[at..at + one.len()].copy_from_slice(other.as_bytes());
         bytes

@@ -92,12 +92,12 @@ impl Shown {
         crate::common::write_secret(&key, &pem("PRIVATE KEY", &self.key.serialize_der()));
         (certificate, key)
     }
-    /// For a server. `asks`: for a certificate of this authority.
-    pub fn server(&self, asks: Option<&Authority>, protocol: &[u8]) -> Arc<ServerConfig> {
+    /// For a server. `requests`: for a certificate of this authority.
+    pub fn server(&self, requests: Option<&Authority>, protocol: &[u8]) -> Arc<ServerConfig> {
         let provider = Arc::new(ring::default_provider());
         let config = ServerConfig::builder_with_provider(Arc::clone(&provider));
         let config = config.with_safe_default_protocol_versions().expect("a certificate");
-        let config = match asks {
+        let config = match requests {
             None => config.with_no_client_auth(),
             Some(authority) => {
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authority.roots()), provider);

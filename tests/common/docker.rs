@@ -75,9 +75,9 @@ impl Docker {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
         let until = format!("{}.{:09}", now.as_secs(), now.subsec_nanos());
         let filter = ["events", "--since", "1h", "--until", &until, "--filter", "event=oom", "--format", format];
-        let said = self.docker(&filter);
-        assert!(said.status.success(), "{said:?}");
-        String::from_utf8_lossy(&said.stdout).split_whitespace().map(str::to_owned).collect()
+        let output = self.docker(&filter);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::to_owned).collect()
     }
 
     /// An agent that asks this daemon for names. `sources`: whose it shows.
@@ -108,8 +108,8 @@ impl Docker {
         self.docker(&[&["run", "--network=none"], args].concat())
     }
     pub fn inspect(&self, name: &str, what: &str) -> String {
-        let said = self.docker(&["inspect", name, "--format", what]);
-        String::from_utf8(said.stdout).expect("it says text").trim().to_owned()
+        let output = self.docker(&["inspect", name, "--format", what]);
+        String::from_utf8(output.stdout).expect("it says text").trim().to_owned()
     }
 }
 
@@ -154,7 +154,7 @@ impl Drop for Docker {
 /// One that `cargo xtask test` got, or that this machine has.
 pub fn program(name: &str) -> Option<PathBuf> {
     let path = part(name).unwrap_or_else(|| name.into());
-    Command::new(&path).arg("--version").output().ok().filter(|said| said.status.success())?;
+    Command::new(&path).arg("--version").output().ok().filter(|output| output.status.success())?;
     Some(path)
 }
 

@@ -11,16 +11,16 @@ pub fn golden(path: impl AsRef<Path>, text: &str) {
         std::fs::create_dir_all(path.parent().expect("a file lies in a directory")).expect("it can be made");
         return std::fs::write(&path, text).expect("golden files can be written");
     }
-    let wanted = std::fs::read_to_string(&path).unwrap_or_default();
-    let other = wanted.lines().zip(text.lines()).enumerate().find(|(_, (wanted, is))| wanted != is);
-    if let Some((n, (wanted, is))) = other {
-        panic!("{}, line {}: {wanted:?} has become {is:?}; ALLOSTAT_BLESS=1 writes it again", path.display(), n + 1);
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    let other = expected.lines().zip(text.lines()).enumerate().find(|(_, (expected, is))| expected != is);
+    if let Some((n, (expected, is))) = other {
+        panic!("{}, line {}: {expected:?} has become {is:?}; ALLOSTAT_BLESS=1 writes it again", path.display(), n + 1);
     }
     assert!(
-        wanted == text,
+        expected == text,
         "{} has {} lines, and would have {}; ALLOSTAT_BLESS=1 writes it again",
         path.display(),
-        wanted.lines().count(),
+        expected.lines().count(),
         text.lines().count()
     );
 }

@@ -95,7 +95,7 @@ fn parse(raw: &[u8]) -> io::Result<Response> {
         .map(|(name, value)| (name.trim().to_ascii_lowercase(), value.trim().to_owned()))
         .collect();
     let rest = &raw[end + 4..];
-    let find = |wanted: &str| headers.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+    let find = |expected: &str| headers.iter().find(|(name, _)| name == expected).map(|(_, value)| value.as_str());
     let body = if find("transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked")) {
         unchunk(rest).ok_or_else(|| odd("the chunks of the body are broken"))?
     } else {

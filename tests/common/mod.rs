@@ -33,7 +33,7 @@ mod prometheus;
 mod skip;
 mod terminal;
 
-pub use agent::{Agent, AgentOptions, Cli, alone, says, unmount_secrets};
+pub use agent::{Agent, AgentOptions, Cli, alone, assert_contains, unmount_secrets};
 pub use btf::{Description, description};
 pub use cgroups::{Cgroups, counts_io, is_root, mounted_v1, mounted_v2, work_in};
 pub use docker::{Docker, make_rootfs, program};

@@ -27,11 +27,11 @@ impl Random {
 
 /// Every counter about tasks, allocs, workloads and the node: what the agent says of itself begins with its process.
 pub fn counters(metrics: &Exposition) -> BTreeMap<String, f64> {
-    let ours = |name: &str| {
+    let is_own = |name: &str| {
         ["task", "alloc", "workload", "node"].iter().any(|of| name.starts_with(&format!("allostat_{of}_")))
     };
     let counter = |name: &str| metrics.types.get(name).is_some_and(|kind| kind == "counter");
-    let samples = metrics.samples.iter().filter(|s| counter(&s.name) && ours(&s.name));
+    let samples = metrics.samples.iter().filter(|s| counter(&s.name) && is_own(&s.name));
     samples.map(|s| (format!("{}{:?}", s.name, s.labels), s.f64())).collect()
 }
 

@@ -77,9 +77,9 @@ pub fn check(text: &str) -> Result<BTreeMap<String, Family>, String> {
             return Err(wrong("the same series twice"));
         }
         rules(family, suffix, &sample).map_err(wrong)?;
-        let beside =
+        let sibling =
             family.samples.last().is_some_and(|last| last.name.ends_with("_total") && last.labels == sample.labels);
-        if suffix == "_created" && !beside {
+        if suffix == "_created" && !sibling {
             return Err(wrong("it stands beside its total"));
         }
         family.samples.push(sample);

@@ -276,7 +276,7 @@ fn encode(text: &str) -> String {
 #[derive(Debug, Clone)]
 pub struct Verdict {
     pub ok: bool,
-    pub said: String,
+    pub output: String,
 }
 
 /// `promtool`; `None` where it is missing: skip with `no-prometheus`.
@@ -324,8 +324,8 @@ pub fn python_parsed(parser: &str, exposition: &[u8]) -> Option<Result<Vec<Named
          print(json.dumps([(s.name, s.labels) for f in parse(sys.stdin.buffer.read().decode()) for s in f.samples]))\n"
     );
     let verdict = feed(Command::new(python).args(["-c", &program]), exposition);
-    let read = |said: &str| serde_json::from_str(said).map_err(|error| format!("{error}: {said}"));
-    Some(if verdict.ok { read(&verdict.said) } else { Err(verdict.said) })
+    let read = |text: &str| serde_json::from_str(text).map_err(|error| format!("{error}: {text}"));
+    Some(if verdict.ok { read(&verdict.output) } else { Err(verdict.output) })
 }
 
 #[track_caller]
@@ -342,6 +342,6 @@ fn feed(command: &mut Command, input: &[u8]) -> Verdict {
     let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().expect("our own child");
     writer.join().expect("the writer does not panic");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    Verdict { ok: output.status.success(), said }
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    Verdict { ok: output.status.success(), output: printed }
 }

@@ -133,23 +133,23 @@ pub fn series(families: &[Family]) -> BTreeMap<Series, f64> {
     {
         let labels: BTreeMap<String, String> =
             metric.labels.iter().map(|label| (label.name.clone(), label.value.clone())).collect();
-        let mut say = |suffix: &str, le: Option<String>, value: f64| {
+        let mut emit = |suffix: &str, le: Option<String>, value: f64| {
             let mut labels = labels.clone();
             labels.extend(le.map(|le| ("le".to_owned(), le)));
             let earlier = all.insert((format!("{}{suffix}", family.name), labels), value);
             assert_eq!(earlier, None, "{} says a series twice", family.name);
         };
         match (family.kind, &metric.counter, &metric.gauge, &metric.histogram) {
-            (0, Some(counter), None, None) => say("", None, counter.value),
-            (1, None, Some(gauge), None) => say("", None, gauge.value),
+            (0, Some(counter), None, None) => emit("", None, counter.value),
+            (1, None, Some(gauge), None) => emit("", None, gauge.value),
             #[allow(clippy::cast_precision_loss)]
             (4, None, None, Some(histogram)) => {
                 for bucket in &histogram.buckets {
                     let le = if bucket.upper.is_infinite() { "+Inf".to_owned() } else { bucket.upper.to_string() };
-                    say("_bucket", Some(le), bucket.cumulative as f64);
+                    emit("_bucket", Some(le), bucket.cumulative as f64);
                 }
-                say("_sum", None, histogram.sum);
-                say("_count", None, histogram.count as f64);
+                emit("_sum", None, histogram.sum);
+                emit("_count", None, histogram.count as f64);
             }
             odd => panic!("{}: {odd:?}", family.name),
         }

@@ -56,7 +56,7 @@ pub struct OnTerminal {
     child: Child,
     terminal: OwnedFd,
     before: Termios,
-    said: Arc<Mutex<Vec<u8>>>,
+    output: Arc<Mutex<Vec<u8>>>,
 }
 
 impl OnTerminal {
@@ -65,15 +65,15 @@ impl OnTerminal {
         grantpt(&terminal).expect("a terminal");
         unlockpt(&terminal).expect("a terminal");
         let name = ptsname(&terminal, Vec::new()).expect("a terminal");
-        let ours = std::fs::File::options()
+        let own = std::fs::File::options()
             .read(true)
             .write(true)
             .open(name.to_str().expect("a terminal"))
             .expect("a terminal");
-        tcsetwinsize(&ours, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).expect("a terminal");
-        let before = tcgetattr(&ours).expect("a terminal");
-        let said = Arc::<Mutex<Vec<u8>>>::default();
-        let (mut from, into) = (std::fs::File::from(terminal.try_clone().expect("a terminal")), Arc::clone(&said));
+        tcsetwinsize(&own, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).expect("a terminal");
+        let before = tcgetattr(&own).expect("a terminal");
+        let reported = Arc::<Mutex<Vec<u8>>>::default();
+        let (mut from, into) = (std::fs::File::from(terminal.try_clone().expect("a terminal")), Arc::clone(&reported));
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             // Ends with an error when no process has the other end any more.
@@ -82,9 +82,9 @@ impl OnTerminal {
             }
         });
         command.env_remove("NO_COLOR").env("TERM", "xterm-256color");
-        let io = || Stdio::from(ours.try_clone().expect("a terminal"));
+        let io = || Stdio::from(own.try_clone().expect("a terminal"));
         let child = command.stdin(io()).stdout(io()).stderr(io()).spawn().expect("it must start");
-        OnTerminal { child, terminal, before, said }
+        OnTerminal { child, terminal, before, output: reported }
     }
     /// `allostat top` of this agent.
     pub fn of(agent: &Agent) -> OnTerminal {
@@ -101,11 +101,11 @@ impl OnTerminal {
         self.signal(Signal::WINCH);
     }
     pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.said.lock().expect("not poisoned")).into_owned()
+        String::from_utf8_lossy(&self.output.lock().expect("not poisoned")).into_owned()
     }
     /// What is said from now on.
     pub fn forget(&self) {
-        self.said.lock().expect("not poisoned").clear();
+        self.output.lock().expect("not poisoned").clear();
     }
     /// As one text, or where it was drawn in pieces: a later frame writes only the cells that differ.
     #[track_caller]

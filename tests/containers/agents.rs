@@ -41,9 +41,9 @@ fn a_container_outlives_its_agent_and_no_line_of_its_output_is_lost_or_comes_twi
     agent.start_again();
     let alloc = wait_for("its end", long(), || over(&agent, "talks"));
     assert_eq!(alloc["tasks"]["main"]["last_exit"]["status"]["code"], 5, "{alloc}");
-    let said = logs(&agent, &alloc);
-    let numbers: Vec<u64> = said.lines().filter_map(|line| line.strip_prefix("line ")?.parse().ok()).collect();
-    let last: u64 = said.lines().find_map(|line| line.strip_prefix("last ")?.parse().ok()).expect("its last line");
+    let output = logs(&agent, &alloc);
+    let numbers: Vec<u64> = output.lines().filter_map(|line| line.strip_prefix("line ")?.parse().ok()).collect();
+    let last: u64 = output.lines().find_map(|line| line.strip_prefix("last ")?.parse().ok()).expect("its last line");
     assert_eq!(numbers, (1..=last).collect::<Vec<_>>());
     assert_eq!(docker.containers(), Vec::<String>::new());
     agent.stop();
@@ -122,12 +122,12 @@ fn agents_killed_at_random_moments_lose_no_container_and_start_none_twice() {
             let task = &alloc["tasks"]["main"];
             let ended = (&task["last_exit"]["status"]["code"], task["exits"].as_array().map(Vec::len));
             assert_eq!(ended, (&7.into(), Some(1)), "ALLOSTAT_SEED={seed}, {job}: {alloc}");
-            let said = logs(&agent, &alloc);
+            let output = logs(&agent, &alloc);
             // A message that an agent was writing when it was killed may come twice.
-            let lines: BTreeSet<&str> = said.lines().filter(|line| line.starts_with("line ")).collect();
+            let lines: BTreeSet<&str> = output.lines().filter(|line| line.starts_with("line ")).collect();
             assert!(
                 (1..=20).all(|n| lines.contains(format!("line {n}").as_str())),
-                "ALLOSTAT_SEED={seed}, {job}: {said}"
+                "ALLOSTAT_SEED={seed}, {job}: {output}"
             );
         }
     }

@@ -56,13 +56,13 @@ fn under_an_engine_that_hangs_a_container_is_ended_all_the_same() {
         Some((alloc, pid))
     });
     docker.signal(Signal::STOP);
-    let asked = agent.request("POST", &format!("/v1/allocs/{}/stop", alloc["id"].as_str().unwrap()), "");
-    assert!(asked.status < 300, "{}", asked.text());
-    let gone = || {
+    let requested = agent.request("POST", &format!("/v1/allocs/{}/stop", alloc["id"].as_str().unwrap()), "");
+    assert!(requested.status < 300, "{}", requested.text());
+    let removed = || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         (stat.is_empty() || stat.contains(") Z")).then_some(())
     };
-    wait_for("the kernel to have ended it", long() + Duration::from_secs(60), gone);
+    wait_for("the kernel to have ended it", long() + Duration::from_secs(60), removed);
     docker.signal(Signal::CONT);
     wait_for("its end", long(), || over(&agent, "stuck"));
     wait_for("nothing to be left", long(), || docker.containers().is_empty().then_some(()));
@@ -97,8 +97,11 @@ fn hanging_engine_makes_its_driver_unhealthy_and_running_containers_continue() {
     wait_for("the driver to be healthy", long(), || (driver_health(&agent)? == "healthy").then_some(()));
     let waited = wait_for("the one that waited", long(), || over(&agent, "waits"));
     assert_eq!(waited["tasks"]["main"]["last_exit"]["status"]["code"], 3, "{waited}");
-    let kept = alloc_of(&agent, "stays").expect("it runs");
-    assert_eq!((&kept["tasks"]["main"]["state"], &kept["tasks"]["main"]["attempt"]), (&"running".into(), &1.into()));
+    let retained = alloc_of(&agent, "stays").expect("it runs");
+    assert_eq!(
+        (&retained["tasks"]["main"]["state"], &retained["tasks"]["main"]["attempt"]),
+        (&"running".into(), &1.into())
+    );
     assert_eq!(docker.inspect(&name, "{{.State.StartedAt}}"), started, "it was never started again");
     agent.stop();
     assert_eq!(docker.containers(), Vec::<String>::new());

@@ -27,8 +27,12 @@ fn command_runs_in_the_container_and_ends_with_its_client() {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     };
-    let said = Cli::from(command(&["sh", "-c", "echo $NOMAD_TASK_NAME; echo apart >&2; exit 3"]).output().unwrap());
-    assert_eq!((said.code, said.stdout.as_str(), said.stderr.as_str()), (Some(3), "main\n", "apart\n"));
+    let cli_output =
+        Cli::from(command(&["sh", "-c", "echo $NOMAD_TASK_NAME; echo apart >&2; exit 3"]).output().unwrap());
+    assert_eq!(
+        (cli_output.code, cli_output.stdout.as_str(), cli_output.stderr.as_str()),
+        (Some(3), "main\n", "apart\n")
+    );
 
     let sent: Vec<u8> =
         (0..4_u32 << 20).map(|n| u8::try_from(n.wrapping_mul(2_654_435_761) >> 24).expect("8 bits")).collect();
@@ -76,6 +80,6 @@ fn command_runs_in_the_container_and_ends_with_its_client() {
 /// Whether a terminal in the container has 20 rows.
 fn docker_size(docker: &Docker, id: &str) -> bool {
     let name = format!("main-{id}");
-    let said = docker.docker(&["exec", &name, "sh", "-c", "for t in /dev/pts/[0-9]*; do stty size <$t; done"]);
-    String::from_utf8_lossy(&said.stdout).contains("20 90")
+    let output = docker.docker(&["exec", &name, "sh", "-c", "for t in /dev/pts/[0-9]*; do stty size <$t; done"]);
+    String::from_utf8_lossy(&output.stdout).contains("20 90")
 }

@@ -70,9 +70,10 @@ fn container_has_the_limits_mounts_and_rights_of_its_config() {
     let alloc = wait_for("the container to run", long(), || {
         alloc_of(&agent, "fields").filter(|alloc| alloc["tasks"]["main"]["state"] == "running")
     });
-    let said = wait_for("its output", long(), || Some(logs(&agent, &alloc)).filter(|said| said.contains("inside")));
+    let output =
+        wait_for("its output", long(), || Some(logs(&agent, &alloc)).filter(|output| output.contains("inside")));
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-    let lines: Vec<String> = said.lines().map(words).collect();
+    let lines: Vec<String> = output.lines().map(words).collect();
     let core = alloc["cores"].as_array().and_then(|cores| cores.first()).and_then(serde_json::Value::as_u64);
     let core = core.or_else(|| lines.iter().find_map(|line| line.strip_prefix("Cpus_allowed_list: ")?.parse().ok()));
     for expected in [
@@ -91,11 +92,11 @@ fn container_has_the_limits_mounts_and_rights_of_its_config() {
         "device",
         "inside",
     ] {
-        assert!(lines.iter().any(|line| line == expected), "{expected}: {said}");
+        assert!(lines.iter().any(|line| line == expected), "{expected}: {output}");
     }
     let mount = |place: &str, option: &str| {
         let line = lines.iter().find(|line| line.contains(&format!(" {place} ")));
-        assert!(line.is_some_and(|line| line.contains(option)), "{place} {option}: {said}");
+        assert!(line.is_some_and(|line| line.contains(option)), "{place} {option}: {output}");
     };
     mount("/dev/shm", "size=1024k");
     mount("/scratch", "size=64k");

@@ -22,8 +22,8 @@ fn a_container_has_its_limits_environment_mounts_and_logs_and_leaves_nothing() {
         alloc_of(&agent, "seen").filter(|alloc| alloc["tasks"]["main"]["state"] == "running")
     });
     let id = alloc["id"].as_str().unwrap().to_owned();
-    let said =
-        wait_for("its output", long(), || Some(logs(&agent, &alloc)).filter(|said| said.ends_with("\n/secrets\n")));
+    let message =
+        wait_for("its output", long(), || Some(logs(&agent, &alloc)).filter(|output| output.ends_with("\n/secrets\n")));
     let expected = [
         "NOMAD_ALLOC_DIR=/alloc",
         "NOMAD_TASK_DIR=/local",
@@ -32,11 +32,11 @@ fn a_container_has_its_limits_environment_mounts_and_logs_and_leaves_nothing() {
         "/secrets tmpfs",
     ];
     for line in expected {
-        assert!(said.lines().any(|found| found == line), "{line}: {said}");
+        assert!(message.lines().any(|found| found == line), "{line}: {message}");
     }
-    assert!(said.contains("uid=1234 gid=0"), "{said}");
+    assert!(message.contains("uid=1234 gid=0"), "{message}");
     // The agent's own environment is none of the image's.
-    assert!(!said.contains("ALLOSTAT_"), "{said}");
+    assert!(!message.contains("ALLOSTAT_"), "{message}");
     let own = agent.data_dir().join("alloc").join(&id);
     assert_eq!(std::fs::read_to_string(own.join("alloc/data/x")).unwrap(), "shared\n");
     assert_eq!(std::fs::read_to_string(own.join("main/local/y")).unwrap(), "own\n");
@@ -52,8 +52,8 @@ fn a_container_has_its_limits_environment_mounts_and_logs_and_leaves_nothing() {
         docker.inspect(&name, "{{.HostConfig.Memory}} {{.HostConfig.MemorySwap}}"),
         format!("{} {}", 64 * MIB, 64 * MIB)
     );
-    let whose = [("alloc_id", id.as_str())];
-    let value = |family: &str| agent.metrics().one(family, &whose).map(Sample::f64);
+    let labels = [("alloc_id", id.as_str())];
+    let value = |family: &str| agent.metrics().one(family, &labels).map(Sample::f64);
     let limit = wait_for("its limit", long(), || value("allostat_task_memory_limit_bytes"));
     assert_eq!(limit, 67_108_864.0);
     let used = wait_for("its memory", long(), || value("allostat_task_memory_usage_bytes").filter(|used| *used > 0.0));

@@ -13,18 +13,18 @@ use crate::common::{Agent, AgentOptions, Docker, is_root, wait_for};
 
 /// CNI plugins that note what they are asked and answer with an address: real ones need iptables.
 fn plugins(dir: &Path) -> PathBuf {
-    let asked = dir.join("asked");
+    let requested = dir.join("asked");
     let answer = r#"{"cniVersion": "0.4.0", "interfaces": [{"name": "eth0", "sandbox": "/x"}], "ips": [{"address": "172.26.80.7/20", "interface": 0}]}"#;
     for kind in ["loopback", "bridge", "firewall", "portmap"] {
         let text = format!(
             "#!/bin/sh\ncat > /dev/null\necho {kind} $CNI_COMMAND >> {}\ntest $CNI_COMMAND = DEL || echo '{answer}'\n",
-            asked.display()
+            requested.display()
         );
         let path = dir.join(kind);
         std::fs::write(&path, text).expect("our own directory");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
     }
-    asked
+    requested
 }
 
 fn with_plugins(docker: &Docker, dir: &Path) -> AgentOptions {
@@ -49,16 +49,16 @@ fn job(name: &str, mode: &str) -> String {
     )
 }
 
-fn said(agent: &Agent, alloc: &Value, task: &str) -> String {
+fn output(agent: &Agent, alloc: &Value, task: &str) -> String {
     let logs = agent.data_dir().join("alloc").join(alloc["id"].as_str().unwrap_or_default()).join("alloc/logs");
     std::fs::read_to_string(logs.join(format!("{task}.stdout.0"))).unwrap_or_default()
 }
 
 /// The alloc, once each task has said all of it so often.
-fn all_said(agent: &Agent, job: &str, times: usize) -> Value {
+fn wait_for_output(agent: &Agent, job: &str, times: usize) -> Value {
     wait_for("what its tasks say", long(), || {
         let alloc = alloc_of(agent, job)?;
-        let is_done = |(task, times): (&str, usize)| said(agent, &alloc, task).matches("done\n").count() >= times;
+        let is_done = |(task, times): (&str, usize)| output(agent, &alloc, task).matches("done\n").count() >= times;
         [("first", times), ("second", times), ("process", 1)].into_iter().all(is_done).then_some(alloc)
     })
 }
@@ -74,22 +74,22 @@ fn group_network_is_shared_by_its_tasks_over_restarts_of_agent_and_engine() {
     }
     let Some(mut docker) = Docker::start() else { skip_test!("no-docker") };
     let dir = crate::common::test_dir();
-    let asked = plugins(dir.path());
+    let requested = plugins(dir.path());
     let mut agent = Agent::with(with_plugins(&docker, dir.path()));
     agent.run(&job("porch", "bridge"));
-    let alloc = all_said(&agent, "porch", 1);
+    let alloc = wait_for_output(&agent, "porch", 1);
     let id = alloc["id"].as_str().expect("its ID").to_owned();
     let namespace = Path::new("/run/netns").join(&id);
     let link = namespace_link(&namespace);
     for task in ["first", "second", "process"] {
-        let said = said(&agent, &alloc, task);
-        assert!(said.starts_with(&link), "{task}: {link}: {said}");
+        let printed = output(&agent, &alloc, task);
+        assert!(printed.starts_with(&link), "{task}: {link}: {printed}");
     }
-    let first = said(&agent, &alloc, "first");
+    let first = output(&agent, &alloc, "first");
     for line in ["porch", "172.26.80.7 porch", "192.0.2.9 db", "nameserver 192.0.2.53", "search lab.example"] {
         assert!(first.lines().any(|found| found == line), "{line}: {first}");
     }
-    assert!(!said(&agent, &alloc, "second").contains("192.0.2.9"), "extra_hosts are of one task");
+    assert!(!output(&agent, &alloc, "second").contains("192.0.2.9"), "extra_hosts are of one task");
     // Two of its tasks, and what holds its network.
     assert_eq!(docker.containers().len(), 3);
 
@@ -101,20 +101,20 @@ fn group_network_is_shared_by_its_tasks_over_restarts_of_agent_and_engine() {
     // An engine without live restore ends all containers; what CNI plugins have connected stays.
     docker.kill();
     docker.start_again();
-    let alloc = all_said(&agent, "porch", 2);
+    let alloc = wait_for_output(&agent, "porch", 2);
     for task in ["first", "second"] {
-        let said = said(&agent, &alloc, task);
-        assert_eq!(said.matches(&link).count(), 2, "{task}: {link}: {said}");
+        let printed = output(&agent, &alloc, task);
+        assert_eq!(printed.matches(&link).count(), 2, "{task}: {link}: {printed}");
     }
     assert_eq!((namespace_link(&namespace), docker.containers().len()), (link, 3));
-    let asked = || std::fs::read_to_string(&asked).expect("plugins were asked").lines().count();
-    assert_eq!(asked(), 4, "each plugin once");
+    let requested = || std::fs::read_to_string(&requested).expect("plugins were asked").lines().count();
+    assert_eq!(requested(), 4, "each plugin once");
 
     agent.cli(&["stop", &id]).ok();
     wait_for("its end", long(), || over(&agent, "porch"));
     wait_for("nothing to be left", long(), || (docker.containers().is_empty() && !namespace.exists()).then_some(()));
     agent.wait_without_cgroups(long());
-    assert_eq!(asked(), 8, "and once at the end");
+    assert_eq!(requested(), 8, "and once at the end");
     agent.stop();
 }
 
@@ -141,16 +141,16 @@ fn pause_container_without_its_network_namespace_is_removed_and_no_other_one() {
         String::from_utf8(made.stdout).expect("an ID").trim().to_owned()
     };
     let id = "0f0e0d0c-0b0a-4908-8706-050403020100";
-    let gone = format!("/run/netns/{id}");
-    create(&format!("--name=allostat-network-{id}"), id, &gone);
+    let removed = format!("/run/netns/{id}");
+    create(&format!("--name=allostat-network-{id}"), id, &removed);
     // Of another program that bears our labels.
-    let strangers = create("--name=strangers", id, &gone);
-    let kept = create("--name=kept", id, "/proc/self/ns/net");
+    let strangers = create("--name=strangers", id, &removed);
+    let retained = create("--name=kept", id, "/proc/self/ns/net");
     let agent = Agent::with(docker.driver());
     wait_for("the first sweep", long(), || {
         let mut left = docker.containers();
         left.sort_unstable();
-        let mut expected = [kept.clone(), strangers.clone()];
+        let mut expected = [retained.clone(), strangers.clone()];
         expected.sort_unstable();
         (left == expected).then_some(())
     });
@@ -194,17 +194,17 @@ fn container_address_assigned_after_the_start_is_shown_and_given_to_poststart_ta
     agent.run(&text);
     let alloc = wait_for("what its tasks say", long(), || {
         let alloc = alloc_of(&agent, "lab")?;
-        ["main", "after"].into_iter().all(|task| said(&agent, &alloc, task).contains("done\n")).then_some(alloc)
+        ["main", "after"].into_iter().all(|task| output(&agent, &alloc, task).contains("done\n")).then_some(alloc)
     });
     let id = alloc["id"].as_str().expect("its ID");
     let ip = docker.inspect(&format!("main-{id}"), "{{.NetworkSettings.Networks.lab.IPAddress}}");
     assert!(ip.starts_with("198.51.100."), "{ip}");
-    let after = said(&agent, &alloc, "after");
+    let after = output(&agent, &alloc, "after");
     for line in [format!("ALLOSTAT_TASK_IP_main={ip}"), format!("ALLOSTAT_TASK_ADDR_main_http={ip}:80")] {
         assert!(after.lines().any(|found| found == line), "{line}: {after}");
     }
     // Before its own start a task knows its ports, and no address of the engine's.
-    let main = said(&agent, &alloc, "main");
+    let main = output(&agent, &alloc, "main");
     assert!(main.contains("NOMAD_PORT_http=80") && !main.contains("ALLOSTAT_TASK_IP"), "{main}");
     let shown = |agent: &Agent| {
         let alloc = alloc_of(agent, "lab").filter(|alloc| alloc["tasks"]["main"]["state"] == "running")?;

@@ -112,8 +112,8 @@ fn contents(dir: &Path, version: &str) -> Option<Contents> {
 fn digest(bytes: &[u8], dir: &Path) -> String {
     let file = dir.join("digested");
     std::fs::write(&file, bytes).expect("our own directory");
-    let said = Command::new("sha256sum").arg(&file).output().expect("sha256sum").stdout;
-    format!("sha256:{}", String::from_utf8_lossy(&said).split_whitespace().next().expect("a digest"))
+    let output = Command::new("sha256sum").arg(&file).output().expect("sha256sum").stdout;
+    format!("sha256:{}", String::from_utf8_lossy(&output).split_whitespace().next().expect("a digest"))
 }
 
 fn answer(mut stream: TcpStream, shelf: &Shelf) -> std::io::Result<()> {
@@ -181,8 +181,8 @@ fn an_image_is_pulled_with_events_and_removed_after_its_last_task() {
     let alloc = wait_for("its end", long(), || over(&agent, "pulls"));
     assert_eq!((&alloc["status"], logs(&agent, &alloc).as_str()), (&"complete".into(), "pulled\n"), "{alloc}");
     let events = alloc["tasks"]["main"]["events"].to_string();
-    let said = [format!("pulling the image {image}"), format!("pulled {image} (sha256:")];
-    assert!(said.iter().all(|said| events.contains(said.as_str())), "{events}");
+    let text = [format!("pulling the image {image}"), format!("pulled {image} (sha256:")];
+    assert!(text.iter().all(|text| events.contains(text.as_str())), "{events}");
     let is_there = || docker.docker(&["image", "inspect", &image]).status.success();
     wait_for("the image to go", long(), || (!is_there()).then_some(()));
     // One that no registry has is the start's error.

@@ -29,7 +29,7 @@ pub fn drawing() -> BTreeMap<String, Floor> {
 /// `6  main lib       words`: floor, rooms, what they are for. A room indented further belongs to the one above it.
 fn read(text: &str) -> BTreeMap<String, Floor> {
     let inside = text.lines().skip_while(|line| *line != "//! ```text").skip(1).take_while(|line| *line != "//! ```");
-    let mut rooms = BTreeMap::new();
+    let mut modules = BTreeMap::new();
     let mut floor = None;
     for line in inside {
         let line = line.strip_prefix("//! ").unwrap_or("");
@@ -46,21 +46,21 @@ fn read(text: &str) -> BTreeMap<String, Floor> {
         }
         for name in names.split("  ").next().unwrap_or("").split(' ').filter(|name| !name.is_empty()) {
             let floor = floor.expect("the first line of the drawing must name its floor");
-            rooms.insert(name.trim_end_matches('/').to_owned(), floor);
+            modules.insert(name.trim_end_matches('/').to_owned(), floor);
         }
     }
-    rooms
+    modules
 }
 
 #[test]
 fn the_drawing_reads_as_people_read_it() {
-    let rooms = read(
+    let modules = read(
         "//! ```text\n//! 6  main lib       parse\n//!    cli/           commands\n//! 3  runner/        board\n\
          //!      drivers/     how\n//! |  telemetry/     logs\n//! ```\n",
     );
     let expected = [("cli", Floor::Number(6)), ("lib", Floor::Number(6)), ("main", Floor::Number(6))];
     let expected = expected.into_iter().chain([("runner", Floor::Number(3)), ("telemetry", Floor::Staircase)]);
-    assert_eq!(rooms, expected.map(|(name, floor)| (name.to_owned(), floor)).collect());
+    assert_eq!(modules, expected.map(|(name, floor)| (name.to_owned(), floor)).collect());
 }
 
 #[test]

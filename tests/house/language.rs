@@ -1,5 +1,6 @@
 //! The language law: text that a person reads uses the field's terms. `tests/house/language.txt` says how many words of
-//! the old dialect each place may still have; a number there may only fall.
+//! the old dialect each place may still have; a number there may only fall. Names in code have a list of their own,
+//! without a count: names of tests and of crates alone may use these words.
 //!
 //! Promise (Input validation): Text for people uses the terms of the glossary; in each place old words only decrease
 
@@ -9,7 +10,8 @@ use std::path::Path;
 
 use regex::Regex;
 
-use crate::house::source::walk;
+use crate::house::documents::tests_in;
+use crate::house::source::{blank, has_word, walk};
 
 const ALLOWED: &str = "tests/house/language.txt";
 
@@ -132,21 +134,21 @@ fn the_old_dialect_only_recedes() {
     let mut places: Vec<&String> = found.iter().map(|(place, _)| place).chain(allowed.iter().map(|(p, _)| p)).collect();
     places.sort();
     places.dedup();
-    let (mut said, mut now) = (String::new(), String::new());
+    let (mut text, mut now) = (String::new(), String::new());
     for place in places {
         let here: Vec<&Offence> = found.iter().filter(|(at, _)| at == place).map(|(_, offence)| offence).collect();
         let most = allowed.iter().find(|(at, _)| at == place).map_or(0, |(_, most)| *most);
         if here.len() > most {
-            let _ = writeln!(said, "{place}: {} words of the old dialect, at most {most}; some of them:", here.len());
+            let _ = writeln!(text, "{place}: {} words of the old dialect, at most {most}; some of them:", here.len());
             for Offence { at, word, better } in here.iter().rev().take(5) {
-                let _ = writeln!(said, "  {at}: {word:?}; better: {better}");
+                let _ = writeln!(text, "  {at}: {word:?}; better: {better}");
             }
         }
         if !here.is_empty() {
             let _ = writeln!(now, "{} {place}", here.len().min(most));
         }
     }
-    assert!(said.is_empty(), "docs/glossary.md has the terms of the field\n{said}");
+    assert!(text.is_empty(), "docs/glossary.md has the terms of the field\n{text}");
     if std::env::var_os("ALLOSTAT_BLESS").is_some() {
         fs::write(ALLOWED, now).expect("the repository can be written");
     }
@@ -161,4 +163,89 @@ fn a_word_of_the_dialect_is_found_with_its_place() {
     assert_eq!(places, [("src/observe", at, "tells"), ("src/observe", at, "Nobody")]);
     let names = ("src/a.rs".to_owned(), "let is_told = ToldAlloc(NOBODY_UID);".to_owned());
     assert_eq!(offences(&[names]).len(), 2);
+}
+
+/// Words that say of a value or a function only that somebody did something with it, and those that say what.
+const REPLACED_IN_NAMES: &[(&str, &str)] = &[
+    ("say|says|said|saying|unsaid", "report, message, output, reported"),
+    ("ask|asks|asked|asking|asker|askers", "request, query, requested, requested_at"),
+    ("look|looks|looked|looking|onlooker", "read, poll, inspect, check, update"),
+    ("want|wants|wanted|unwanted", "requested, needed, expected, is_shown"),
+    ("sought", "query, expected"),
+    ("others|theirs", "observed, rest, peer"),
+    ("ours|mine", "managed, own"),
+    ("whose|whom", "owner, subject, labels"),
+    ("told", "reported, recorded"),
+    ("kept|unkept", "record, stored, retained, journal"),
+    ("noted", "recorded"),
+    ("gone", "removed, removed_at, exited"),
+    ("begun", "started, started_at"),
+    ("beside", "concurrent, background, in_task, sibling"),
+    ("hear|hears|heard", "receive, received, observe"),
+    ("news", "changes, update"),
+    ("meant", "selected, suggestion"),
+    ("whereabouts", "path, location"),
+];
+/// Where a name is given from outside of the code.
+const GIVEN_NAMES: &[(&str, &str, &str)] = &[
+    ("src/cli/agent.rs", "meant", "field of a log line"),
+    ("src/collectors/exit_self_test.rs", "wanted", "field of a log line"),
+];
+
+/// The names in the code of a file, and the parts of its own path.
+fn names(path: &str, text: &str) -> Vec<(usize, String)> {
+    let tests = tests_in(text);
+    let mut names: Vec<(usize, String)> = path.split(['/', '.']).map(|part| (0, part.to_owned())).collect();
+    for (number, line) in blank(text).lines().enumerate() {
+        let words = line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty());
+        names.extend(
+            words.filter(|word| !tests.iter().any(|test| test == word)).map(|word| (number + 1, word.to_owned())),
+        );
+    }
+    names
+}
+
+fn offending_names(texts: &[(String, String)]) -> Vec<Offence> {
+    let rules: Vec<(Regex, &'static str)> = REPLACED_IN_NAMES
+        .iter()
+        .map(|(words, better)| (Regex::new(&format!(r"(?i)\b(?:{words})\b")).expect("our own"), *better))
+        .collect();
+    let mut found = Vec::new();
+    for (path, text) in texts.iter().filter(|(path, _)| path.ends_with(".rs")) {
+        for (number, name) in names(path, text) {
+            let is_given = GIVEN_NAMES.iter().any(|(file, given, _)| file == path && *given == name);
+            let words = in_words(&name);
+            found.extend(
+                rules.iter().filter(|(rule, _)| !is_given && rule.is_match(&words)).map(|(_, better)| Offence {
+                    at: format!("{path}:{number}"),
+                    word: name.clone(),
+                    better,
+                }),
+            );
+        }
+    }
+    found
+}
+
+#[test]
+fn names_in_code_use_the_terms_of_the_field() {
+    let texts = texts();
+    let mut wrong = String::new();
+    for Offence { at, word, better } in offending_names(&texts) {
+        let _ = writeln!(wrong, "  {at}: {word}; better: {better}");
+    }
+    assert!(wrong.is_empty(), "a name says what the value is, or what the function does with it:\n{wrong}");
+    for (file, name, reason) in GIVEN_NAMES {
+        let text = texts.iter().find(|(path, _)| path == file).map(|(_, text)| blank(text));
+        assert!(text.is_some_and(|text| has_word(&text, name)), "{file} has no {name} any more ({reason})");
+    }
+}
+
+#[test]
+fn name_of_the_dialect_is_found_outside_of_strings_and_test_names() {
+    let text =
+        "struct LookResult;\n// kept\nlet x = \"said\";\nfn is_gone() {}\n#[test]\nfn what_is_kept_is_kept() {}\n";
+    let found = offending_names(&[("src/a/kept.rs".to_owned(), text.to_owned())]);
+    let found: Vec<_> = found.iter().map(|o| (o.at.as_str(), o.word.as_str())).collect();
+    assert_eq!(found, [("src/a/kept.rs:0", "kept"), ("src/a/kept.rs:1", "LookResult"), ("src/a/kept.rs:4", "is_gone")]);
 }

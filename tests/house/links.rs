@@ -80,8 +80,8 @@ fn link_of_a_page_leads_to_a_file_and_a_heading() {
         for (line, link) in links(&text).into_iter().filter(|(_, link)| !link.contains(':')) {
             seen += 1;
             let (file, heading) = link.split_once('#').unwrap_or((&link, ""));
-            let beside = page.parent().expect("it lies somewhere");
-            let target = if file.is_empty() { page.clone() } else { normal(&beside.join(file)) };
+            let sibling = page.parent().expect("it lies somewhere");
+            let target = if file.is_empty() { page.clone() } else { normal(&sibling.join(file)) };
             let has_heading = || fs::read_to_string(&target).is_ok_and(|text| anchors(&text).contains(heading));
             if !target.exists() || (!heading.is_empty() && !has_heading()) {
                 wrong.push(format!("{}:{line}: {link}", page.display()));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use crate::house::papers::tests_in;
+use crate::house::documents::tests_in;
 use crate::house::source::{Source, sources, walk};
 
 /// Names that several modules may give to a type of theirs: the module's name stands in front of them where they are

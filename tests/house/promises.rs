@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use super::papers::tests_in;
+use super::documents::tests_in;
 use super::source::walk;
 use super::tiers::Tiers;
 use crate::common::golden;

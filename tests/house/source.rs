@@ -60,7 +60,7 @@ impl Source {
     }
 
     /// Every `crate::<room>` and every `super::..` that leads to the crate's root, with its line.
-    pub fn rooms_used(&self) -> Vec<(usize, String)> {
+    pub fn modules_used(&self) -> Vec<(usize, String)> {
         let text = self.lines.join("\n");
         let mut used = Vec::new();
         let supers = "super::".repeat(self.depth());
@@ -123,7 +123,7 @@ pub fn has_word(line: &str, word: &str) -> bool {
 }
 
 /// Comments and the insides of strings become spaces; lines stay where they are.
-fn blank(text: &str) -> String {
+pub fn blank(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
@@ -223,8 +223,8 @@ fn comments_strings_and_tests_are_not_code() {
          let r = r#\"crate::api\"#; let c = '\"'; use crate::store::C;\n#[cfg(test)]\nmod tests {\n    \
          use crate::snapshot::D;\n}\nuse crate::runner::E;\n",
     );
-    let rooms: Vec<String> = source.rooms_used().into_iter().map(|(_, room)| room).collect();
-    assert_eq!(rooms, ["model", "store", "runner"]);
+    let modules: Vec<String> = source.modules_used().into_iter().map(|(_, room)| room).collect();
+    assert_eq!(modules, ["model", "store", "runner"]);
 }
 
 #[test]
@@ -233,8 +233,8 @@ fn groups_and_supers_are_followed() {
         "runner/drivers/raw.rs".into(),
         "use crate::{api::{A, B}, model::C};\nuse super::super::super::cli::D;\nuse super::super::board::E;\n",
     );
-    let rooms: Vec<(usize, String)> = source.rooms_used();
-    assert_eq!(rooms, [(1, "api".into()), (1, "model".into()), (2, "cli".into())]);
+    let modules: Vec<(usize, String)> = source.modules_used();
+    assert_eq!(modules, [(1, "api".into()), (1, "model".into()), (2, "cli".into())]);
 }
 
 #[test]

@@ -101,16 +101,16 @@ fn rows_of_a_working_task_provide_their_fields_without_reading_other_files() {
     let readers: Vec<_> =
         all.iter().map(|key| (key, TaskReader::for_files(&sampling, path.clone(), &[key]).read_only())).collect();
     for (_, reader) in &readers {
-        reader.look(now, Timestamp(1), false).expect("it is there");
+        reader.read_change(now, Timestamp(1), false).expect("it is there");
     }
-    whole.look(now, Timestamp(1), false).expect("it is there");
+    whole.read_change(now, Timestamp(1), false).expect("it is there");
     let mut tick = || {
         std::thread::sleep(Duration::from_millis(30));
         now += Duration::from_secs(1);
         sampling.kernel_pass().expect("there is one").take_all(&scene.layout, now);
         let cost = |reader: &TaskReader| {
             let before = sampling.budget.reopened();
-            reader.look(now, Timestamp(2), false).expect("it is there");
+            reader.read_change(now, Timestamp(2), false).expect("it is there");
             sampling.budget.reopened() - before
         };
         let opened = cost(&whole);

@@ -127,11 +127,11 @@ fn values_of_rows_cost_no_reading_of_a_file_and_a_removed_cgroup_is_gone() {
     let sampling = scene.sampling_by_rows(&description);
     let reader = TaskReader::for_cgroup(&sampling, scene.tasks[1].0.clone());
     let mut now = Instant::now();
-    reader.look(now, Timestamp(1), false).expect("it is there");
+    reader.read_change(now, Timestamp(1), false).expect("it is there");
     let opened = |now: Instant| {
         let before = sampling.budget.reopened();
         sampling.take_pass(now);
-        reader.look(now, Timestamp(2), false).expect("it is there");
+        reader.read_change(now, Timestamp(2), false).expect("it is there");
         sampling.budget.reopened() - before
     };
     // The tick after the first still looks at what moved with it, and of that once at what rows only mark.
@@ -147,7 +147,7 @@ fn values_of_rows_cost_no_reading_of_a_file_and_a_removed_cgroup_is_gone() {
     });
     // Without a pass of this moment everything is read from files.
     let before = sampling.budget.reopened();
-    reader.look(now + Duration::from_secs(1), Timestamp(3), true).expect("it is there");
+    reader.read_change(now + Duration::from_secs(1), Timestamp(3), true).expect("it is there");
     assert!(sampling.budget.reopened() - before > 10);
 
     drop(
@@ -166,7 +166,7 @@ fn values_of_rows_cost_no_reading_of_a_file_and_a_removed_cgroup_is_gone() {
     });
     let later = now + Duration::from_secs(2);
     sampling.take_pass(later);
-    assert!(reader.look(later, Timestamp(4), false).is_err(), "{path} is gone, and no row says otherwise");
+    assert!(reader.read_change(later, Timestamp(4), false).is_err(), "{path} is gone, and no row says otherwise");
 }
 
 /// How the kernel divides CPU time depends on what its file has shown: what this agent shows the next one must not take
@@ -233,7 +233,7 @@ fn setting_is_read_again_when_its_row_changed_and_not_before() {
         for _ in 0..seconds {
             now += Duration::from_secs(1);
             sampling.take_pass(now);
-            reader.look(now, Timestamp(2), false).expect("it is there");
+            reader.read_change(now, Timestamp(2), false).expect("it is there");
         }
         reader.latest().expect("it was read").usage
     };
@@ -269,7 +269,7 @@ fn is_seen_without_a_file(scene: &Scene, sampling: &Arc<Sampling>, readers: &[Ta
         let (now, opened) = (Instant::now(), sampling.budget.reopened());
         sampling.take_pass(now);
         for reader in [first, second] {
-            reader.look(now, Timestamp(2), false).expect("it is there");
+            reader.read_change(now, Timestamp(2), false).expect("it is there");
         }
         sampling.budget.reopened() - opened
     };
@@ -394,12 +394,12 @@ fn a_cgroup_that_is_made_again_has_a_row_of_its_own() {
     for round in 0..4 {
         cgroup.create().expect("root can make a cgroup");
         let reader = TaskReader::for_cgroup(&sampling, path.clone());
-        reader.look(now, Timestamp(1), false).expect("it is there");
+        reader.read_change(now, Timestamp(1), false).expect("it is there");
         wait_for("a row that has all of it", Duration::from_secs(20) * patience(), || {
             now += Duration::from_secs(1);
             let before = sampling.budget.reopened();
             sampling.take_pass(now);
-            reader.look(now, Timestamp(2), false).expect("it is there");
+            reader.read_change(now, Timestamp(2), false).expect("it is there");
             (sampling.budget.reopened() == before).then_some(())
         });
         cgroup.places.iter().for_each(|place| fs::remove_dir(&place.directory).expect("nothing is in it"));
@@ -407,7 +407,7 @@ fn a_cgroup_that_is_made_again_has_a_row_of_its_own() {
         if round % 2 == 0 {
             now += Duration::from_secs(10);
             sampling.take_pass(now);
-            assert!(reader.look(now, Timestamp(3), true).is_err(), "it is gone");
+            assert!(reader.read_change(now, Timestamp(3), true).is_err(), "it is gone");
         }
     }
 }

@@ -46,7 +46,7 @@ const FIELDS: &[(&str, &str, &str)] = &[
 ];
 
 /// As many reads as there are in the longest time after which a file is read again that rows replace, and some more.
-const LOOKS: u32 = 70;
+const READS: u32 = 70;
 
 /// Promise (Measured values): A moved or missing field in the kernel's types, or a foreign kernel, falls back to files,
 /// not to wrong numbers
@@ -110,7 +110,7 @@ fn shown_wrongly(bytes: &[u8], fields: &[Field], suffer: impl FnOnce(&mut Scene)
     let of = |sampling: &Arc<Sampling>| TaskReader::for_cgroup(sampling, scene.tasks[0].0.clone()).read_only();
     let (by_rows, by_files) = (of(&sampling), of(&plain));
     let mut now = Instant::now();
-    by_rows.look(now, Timestamp(1), false).expect("it is there");
+    by_rows.read_change(now, Timestamp(1), false).expect("it is there");
     let mut tick = |is_last: bool| {
         let before = read(&by_files, Instant::now());
         now += Duration::from_secs(1);
@@ -132,7 +132,7 @@ fn shown_wrongly(bytes: &[u8], fields: &[Field], suffer: impl FnOnce(&mut Scene)
     (0..3).for_each(|_| drop(tick(false)));
     suffer(&mut scene);
     let mut first = Vec::new();
-    for _ in 0..LOOKS {
+    for _ in 0..READS {
         first.extend(tick(false));
     }
     [first, tick(true)]

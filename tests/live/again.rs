@@ -81,14 +81,14 @@ fn gc_removes_directories_and_cgroups_and_moves_the_counters() {
     let dirs = ["alloc", "run"].map(|kind| agent.data_dir().join(kind).join(&done.id));
     assert!(dirs[0].exists() && before > 0.0 && exits == 1);
 
-    let kept = agent.cli(&["gc", &live.id]);
-    assert!(kept.code == Some(1) && kept.stdout.contains("it has not ended"), "{kept:?}");
+    let retained = agent.cli(&["gc", &live.id]);
+    assert!(retained.code == Some(1) && retained.stdout.contains("it has not ended"), "{retained:?}");
     let limit = Duration::from_secs(20) * patience();
-    let said = wait_for("its series to have had their time", limit, || {
+    let text = wait_for("its series to have had their time", limit, || {
         let cli = agent.cli(&["gc", &done.id]);
         (cli.code == Some(0)).then_some(cli.stdout)
     });
-    assert_eq!(said, format!("removed {} (requested)\n", &done.id[..8]));
+    assert_eq!(text, format!("removed {} (requested)\n", &done.id[..8]));
     assert!(dirs.iter().all(|dir| !dir.exists()), "its directories are gone");
     assert_eq!(agent.request("GET", &format!("/v1/allocs/{}", live.id), "").status, 200);
     wait_for("it to be off the list", limit, || {
@@ -99,8 +99,8 @@ fn gc_removes_directories_and_cgroups_and_moves_the_counters() {
     assert!(cpu() >= before, "what it used is in its workload's totals");
     assert_eq!(done.exits("success"), exits);
     assert_eq!(agent.metrics().u64("allostat_allocs_collected_total", &[("reason", "requested")]), 1);
-    let said = agent.cli(&["gc", "--all"]).ok();
-    assert_eq!(said, format!("{} has not ended\nnothing to remove\n", &live.id[..8]), "it still runs");
+    let output = agent.cli(&["gc", "--all"]).ok();
+    assert_eq!(output, format!("{} has not ended\nnothing to remove\n", &live.id[..8]), "it still runs");
     drop((live, done));
     agent.stop();
 }

@@ -125,7 +125,7 @@ fn wall_clock_steps_of_a_day_change_no_deadline_and_no_counter_falls() {
         wait_for("its state", limit, || (state(&agent, &deaf_id) == "killing").then_some(()));
         none_is_missed(&agent, &mut since, day);
         let (mut before, burnt) = (counters(&agent.metrics()), cpu(&agent));
-        let mut look = |agent: &Agent, when: &str| {
+        let mut appearance = |agent: &Agent, when: &str| {
             let metrics = agent.metrics();
             no_negative_time(&metrics, when);
             let now = counters(&metrics);
@@ -139,14 +139,14 @@ fn wall_clock_steps_of_a_day_change_no_deadline_and_no_counter_falls() {
 
         clock.set(set);
         wait_for("samples that go on", limit, || {
-            look(&agent, day);
+            appearance(&agent, day);
             (cpu(&agent) > burnt + 0.5).then_some(())
         });
         agent.kill();
         agent.start_again();
         let burnt = cpu(&agent);
         wait_for("samples that go on under the next agent", limit, || {
-            look(&agent, &format!("{day}, after a SIGKILL"));
+            appearance(&agent, &format!("{day}, after a SIGKILL"));
             (cpu(&agent) > burnt).then_some(())
         });
         agent.cli(&["signal", "--signal", "SIGKILL", &fails_id]).ok();
@@ -155,7 +155,7 @@ fn wall_clock_steps_of_a_day_change_no_deadline_and_no_counter_falls() {
         assert_eq!((alloc["status"].as_str(), restarts(&agent.metrics(), &fails)), (Some("failed"), 1), "{day}");
         for (id, task, most) in [(&deaf_id, &deaf, GRACE), (&ends_id, &ends, MOST)] {
             wait_for(&format!("the end of {task}"), most + limit, || {
-                look(&agent, &format!("{day}, at the end"));
+                appearance(&agent, &format!("{day}, at the end"));
                 (state(&agent, id) == "dead").then_some(())
             });
             assert_eq!(of(&agent, id, task).exits("killed"), 1, "{task}");

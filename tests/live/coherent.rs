@@ -116,7 +116,7 @@ struct Alloc<'a> {
     tasks: BTreeMap<&'a str, BTreeMap<(&'a str, Vec<&'a str>), f64>>,
 }
 
-fn ours(line: &str) -> bool {
+fn is_managed(line: &str) -> bool {
     line.starts_with("allostat_alloc_") || line.starts_with("allostat_task_")
 }
 
@@ -125,12 +125,12 @@ fn allocs<'a>(lines: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, Alloc<'
     for line in lines {
         let Some((name, rest)) = line.split_once('{') else { continue };
         let Some((labels, value)) = rest.rsplit_once("} ") else { continue };
-        let (mut id, mut task, mut others) = ("", "", Vec::new());
+        let (mut id, mut task, mut remaining) = ("", "", Vec::new());
         for label in labels.split(',') {
             match label.split_once('=') {
                 Some(("alloc_id", value)) => id = value,
                 Some(("task", value)) => task = value,
-                Some(("kind" | "mode" | "resource", _)) => others.push(label),
+                Some(("kind" | "mode" | "resource", _)) => remaining.push(label),
                 _ => {}
             }
         }
@@ -140,8 +140,8 @@ fn allocs<'a>(lines: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, Alloc<'
         let value: f64 = value.parse().unwrap_or_else(|_| panic!("no number: {line}"));
         let alloc = allocs.entry(id).or_default();
         match (name.strip_prefix("allostat_alloc_"), name.strip_prefix("allostat_task_")) {
-            (Some(stem), _) => _ = alloc.own.insert((stem, others), value),
-            (None, Some(stem)) => _ = alloc.tasks.entry(task).or_default().insert((stem, others), value),
+            (Some(stem), _) => _ = alloc.own.insert((stem, remaining), value),
+            (None, Some(stem)) => _ = alloc.tasks.entry(task).or_default().insert((stem, remaining), value),
             (None, None) => {}
         }
     }
@@ -162,14 +162,14 @@ fn contradictions(allocs: &BTreeMap<&str, Alloc<'_>>) -> Vec<String> {
             let parts: Vec<f64> = alloc.tasks.values().filter_map(|t| t.get(key)).copied().collect();
             let (highest, sum) = (parts.iter().copied().fold(0.0, f64::max), parts.iter().sum::<f64>());
             // Seconds are printed to the nanosecond and added here as floats.
-            let beside = |a: f64, b: f64| (a - b).abs() > 1e-6;
-            if *own < highest && beside(*own, highest) {
+            let sibling = |a: f64, b: f64| (a - b).abs() > 1e-6;
+            if *own < highest && sibling(*own, highest) {
                 found.push(format!("{id} {key:?}: the alloc {own}, a task {highest}"));
             }
-            if SUMS.contains(&key.0) && beside(*own, sum) {
+            if SUMS.contains(&key.0) && sibling(*own, sum) {
                 found.push(format!("{id} {key:?}: the alloc {own}, the sum {sum}"));
             }
-            if WHOLES.contains(&key.0) && *own < sum && beside(*own, sum) {
+            if WHOLES.contains(&key.0) && *own < sum && sibling(*own, sum) {
                 found.push(format!("{id} {key:?}: the alloc {own}, its tasks together {sum}"));
             }
         }
@@ -194,7 +194,8 @@ fn in_ten_thousand_bodies_no_alloc_is_below_its_tasks_and_both_come_and_go_toget
     }
     // An emulated processor is some twenty times as slow: less goes on there, and less is read of it.
     let host = place() == "host";
-    let (tick, of_each, wanted) = if host { ("200ms", 3, how_many(250, 10_000)) } else { ("1s", 1, how_many(20, 60)) };
+    let (tick, of_each, expected) =
+        if host { ("200ms", 3, how_many(250, 10_000)) } else { ("1s", 1, how_many(20, 60)) };
     let config = format!("telemetry {{\n tick = \"{tick}\"\n}}\n");
     let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
     for n in 0..of_each {
@@ -205,14 +206,14 @@ fn in_ten_thousand_bodies_no_alloc_is_below_its_tasks_and_both_come_and_go_toget
     }
     agent.run(&pair());
     let limit = Duration::from_secs(120) * patience();
-    let (begun, mut scraper, mut before) = (Instant::now(), Scraper::of(&agent), String::new());
+    let (started_at, mut scraper, mut before) = (Instant::now(), Scraper::of(&agent), String::new());
     let (mut bodies, mut distinct, mut with_live) = (0, 0, 0);
     // However fast they come: what the tasks go through in 30 s is in them. However slowly: then fewer have to do.
     let least = Duration::from_secs(if host { how_many(6, 30) as u64 } else { 5 });
-    while (bodies < wanted && begun.elapsed() < limit) || begun.elapsed() < least {
+    while (bodies < expected && started_at.elapsed() < limit) || started_at.elapsed() < least {
         let body = scraper.body();
         bodies += 1;
-        let lines: String = body.lines().filter(|line| ours(line)).flat_map(|line| [line, "\n"]).collect();
+        let lines: String = body.lines().filter(|line| is_managed(line)).flat_map(|line| [line, "\n"]).collect();
         if lines == before {
             // Of the same snapshot: the next one is waited for, not missed.
             std::thread::sleep(Duration::from_micros(500));
@@ -225,7 +226,7 @@ fn in_ten_thousand_bodies_no_alloc_is_below_its_tasks_and_both_come_and_go_toget
         with_live += allocs.values().filter(|a| a.own.contains_key(&("memory_usage_bytes", Vec::new()))).count();
         before = lines;
     }
-    println!("{bodies} bodies in {:?}, {distinct} of them distinct, {with_live} live allocs", begun.elapsed());
+    println!("{bodies} bodies in {:?}, {distinct} of them distinct, {with_live} live allocs", started_at.elapsed());
     let least = if host { how_many(50, 500) } else { how_many(3, 10) };
     assert!(distinct > least && with_live > least, "{distinct} distinct bodies, {with_live} live allocs in them");
     agent.stop();

@@ -21,10 +21,10 @@ fn a_state_database_that_is_moved_away_takes_nothing_on_until_it_is_back() {
         wait_for("it to be noticed", Duration::from_secs(10) * patience(), || {
             (agent.metrics().u64("allostat_state_db_write_failures_total", &[]) > 0).then_some(())
         });
-        let said = "it was removed from";
-        assert!(agent.log().contains(said), "{}", agent.log());
+        let text = "it was removed from";
+        assert!(agent.log().contains(text), "{}", agent.log());
         let refused = agent.request("POST", "/v1/jobs", &Work::batch("more", &["hold", "1"]).hcl());
-        assert!(refused.status == 500 && refused.text().contains(said), "{}", refused.text());
+        assert!(refused.status == 500 && refused.text().contains(text), "{}", refused.text());
         std::fs::rename(&away, &state).expect("our own");
         lives.wait_exits("success", lives.exits("success") + 2);
         (held, looping, before) = (hold.id.clone(), lives.id.clone(), counters(&agent.metrics()));

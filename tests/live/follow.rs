@@ -73,7 +73,7 @@ fn newest(agent: &Agent) -> u64 {
     agent.json(&format!("/v1/events?since={}", u64::MAX))["next"].as_u64().expect("a number")
 }
 
-fn kept(agent: &Agent) -> Vec<u64> {
+fn event_numbers(agent: &Agent) -> Vec<u64> {
     let page = agent.json("/v1/events?since=0");
     let events = page["events"].as_array().expect("a list");
     events.iter().map(|event| event["seq"].as_u64().expect("a number")).collect()
@@ -106,7 +106,7 @@ fn event_follower_continues_over_agent_deaths_without_loss_or_repeat() {
         let over = |alloc: &Value| alloc["status"] == "complete" || alloc["status"] == "failed";
         allocs["allocs"].as_array().expect("a list").iter().all(over).then_some(())
     });
-    let all = kept(&agent);
+    let all = event_numbers(&agent);
     assert!(all.len() >= 30, "{all:?}");
     follower.wait_for(*all.last().expect("something happened"));
     // Ten tasks with a handful of events each: the agent has kept all of them over its deaths.
@@ -121,18 +121,18 @@ fn follower_after_restarts_learns_once_how_many_events_are_gone() {
     let mut agent = without_devices();
     for name in ["first", "second"] {
         let lives = Work::looping(name, &["burn", "1"]).run(&agent);
-        let beside = Work::looping(&format!("beside-{name}"), &["burn", "1"]).run(&agent);
-        beside.wait_exits("success", 8);
+        let sibling = Work::looping(&format!("beside-{name}"), &["burn", "1"]).run(&agent);
+        sibling.wait_exits("success", 8);
         // What is kept of it lies before much that is not kept of the other one.
-        agent.cli(&["stop", &beside.id]).ok();
+        agent.cli(&["stop", &sibling.id]).ok();
         lives.wait_exits("success", lives.exits("success") + 8);
         agent.cli(&["stop", "--all"]).ok();
         agent.kill();
         agent.start_again();
     }
-    let (newest, kept) = (newest(&agent), kept(&agent));
-    let gaps = kept.windows(2).filter(|pair| pair[1] > pair[0] + 1).count();
-    assert!(gaps >= 3, "otherwise there is nothing to merge: {kept:?}");
+    let (newest, retained) = (newest(&agent), event_numbers(&agent));
+    let gaps = retained.windows(2).filter(|pair| pair[1] > pair[0] + 1).count();
+    assert!(gaps >= 3, "otherwise there is nothing to merge: {retained:?}");
 
     let [out, err] = ["out", "err"].map(|name| agent.scratch().join(name));
     let file = |path: &PathBuf| std::fs::File::create(path).expect("a file can be made");
@@ -140,13 +140,13 @@ fn follower_after_restarts_learns_once_how_many_events_are_gone() {
     command.args(["events", "-f"]).env("ALLOSTAT_ADDR", format!("unix:{}", agent.socket().display()));
     command.stdin(Stdio::null()).stdout(file(&out)).stderr(file(&err));
     let follower = Follower { child: command.spawn().expect("the binary under test must start"), file: out.clone() };
-    let expected = format!("{} older events are no longer kept\n", newest - kept.len() as u64);
-    let said = wait_for("what it has to say", Duration::from_secs(20) * patience(), || {
-        std::fs::read_to_string(&err).ok().filter(|said| !said.is_empty())
+    let expected = format!("{} older events are no longer kept\n", newest - retained.len() as u64);
+    let message = wait_for("what it has to say", Duration::from_secs(20) * patience(), || {
+        std::fs::read_to_string(&err).ok().filter(|message| !message.is_empty())
     });
-    assert_eq!(said, expected);
+    assert_eq!(message, expected);
     let text = std::fs::read_to_string(&out).expect("it is there");
-    assert_eq!((text.matches("missed").count(), text.lines().count()), (0, kept.len()), "{text}");
+    assert_eq!((text.matches("missed").count(), text.lines().count()), (0, retained.len()), "{text}");
     follower.interrupt();
     assert_eq!(std::fs::read_to_string(&err).expect("it is there"), expected, "once");
     agent.stop();
@@ -243,8 +243,8 @@ fn is_not_held_up(ends: &[[Duration; 2]]) -> bool {
 /// Promise (Event streams): `run` shows progress by following, and by polling where no place is left
 #[test]
 fn run_shows_events_by_following_and_by_polling_without_a_free_place() {
-    const SEATS: usize = 4;
-    let config = format!("agent {{\n  max_connections = {}\n}}\n", 2 * SEATS);
+    const CONNECTIONS: usize = 4;
+    let config = format!("agent {{\n  max_connections = {}\n}}\n", 2 * CONNECTIONS);
     let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
     let job = |name: &str, args: &[&str]| {
         let file = agent.scratch().join(format!("{name}.hcl"));
@@ -268,9 +268,9 @@ fn run_shows_events_by_following_and_by_polling_without_a_free_place() {
     };
     // `run` has the one place that is missing.
     let held = wait_for("`run` to follow", Duration::from_secs(10) * patience(), || {
-        let asked: Vec<_> = (0..SEATS).map(|_| follow()).collect();
-        let refused = asked.iter().filter(|(_, status)| status == "HTTP/1.1 503").count();
-        (refused == 1).then_some(asked)
+        let requests: Vec<_> = (0..CONNECTIONS).map(|_| follow()).collect();
+        let refused = requests.iter().filter(|(_, status)| status == "HTTP/1.1 503").count();
+        (refused == 1).then_some(requests)
     });
     let short = agent.cli(&["run", &job("short", &["burn", "1"])]).ok();
     for word in ["Received", "Started", "Terminated", "complete"] {

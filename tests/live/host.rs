@@ -67,7 +67,7 @@ fn disk_counters_equal_those_of_the_kernel_for_each_whole_disk() {
 /// `df`: type, size, available and mount point, in bytes. Nothing where that of a guest's shell has no such columns.
 fn df() -> Vec<(String, u64, u64, String)> {
     let df = Command::new("df").args(["--local", "--block-size=1", "--output=fstype,size,avail,target"]).output();
-    let text = df.ok().and_then(|said| String::from_utf8(said.stdout).ok()).unwrap_or_default();
+    let text = df.ok().and_then(|output| String::from_utf8(output.stdout).ok()).unwrap_or_default();
     let of = |line: &str| {
         let mut words = line.split_whitespace();
         let kind = words.next()?.to_owned();
@@ -83,7 +83,7 @@ fn mounts(metrics: &Exposition, state: &str) -> u64 {
 
 /// How many mounts the first process sees.
 fn mounted() -> u64 {
-    let of = |whose: &str| std::fs::read_to_string(format!("/proc/{whose}/mountinfo"));
+    let of = |owner: &str| std::fs::read_to_string(format!("/proc/{owner}/mountinfo"));
     of("1").or_else(|_| of("self")).expect("a table of mounts").lines().count() as u64
 }
 
@@ -97,21 +97,21 @@ fn free_space_of_file_systems_equals_that_of_df() {
         let states = metrics.all("allostat_host_mounts", &[]).iter().map(|sample| sample.u64()).sum::<u64>();
         (mounts(&metrics, "unanswered") == 0 && states == mounted()).then_some(metrics)
     });
-    let kept = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"];
-    let others = df();
+    let retained = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"];
+    let rest = df();
     let mut compared = 0;
     for sample in metrics.all("allostat_host_mount_size_bytes", &[]) {
         let (mount_point, kind) = (sample.labels["mountpoint"].as_str(), sample.labels["fstype"].as_str());
-        let Some((_, size, available, _)) = others.iter().find(|(.., target)| target == mount_point) else { continue };
+        let Some((_, size, available, _)) = rest.iter().find(|(.., target)| target == mount_point) else { continue };
         assert_eq!(sample.u64(), *size, "{mount_point}");
-        let ours = metrics.u64("allostat_host_mount_avail_bytes", &[("mountpoint", mount_point)]);
+        let own = metrics.u64("allostat_host_mount_avail_bytes", &[("mountpoint", mount_point)]);
         // Others write meanwhile.
-        assert!(ours.abs_diff(*available) < size / 50, "{mount_point}: {ours} and {available}");
-        assert!(metrics.u64("allostat_host_mount_free_bytes", &[("mountpoint", mount_point)]) >= ours || ours == 0);
-        compared += usize::from(kept.contains(&kind));
+        assert!(own.abs_diff(*available) < size / 50, "{mount_point}: {own} and {available}");
+        assert!(metrics.u64("allostat_host_mount_free_bytes", &[("mountpoint", mount_point)]) >= own || own == 0);
+        compared += usize::from(retained.contains(&kind));
     }
-    let wanted = others.iter().filter(|(kind, .., target)| kept.contains(&kind.as_str()) && target == "/").count();
-    assert!(compared >= wanted, "{others:?}");
+    let expected = rest.iter().filter(|(kind, .., target)| retained.contains(&kind.as_str()) && target == "/").count();
+    assert!(compared >= expected, "{rest:?}");
     agent.stop();
 }
 
@@ -156,14 +156,14 @@ fn load_memory_and_swap_equal_those_of_the_kernel() {
     assert_eq!(swap, kib("SwapTotal:"));
     let total = kib("MemTotal:").expect("every kernel says it");
     for (family, key) in [("cached", "Cached:"), ("free", "MemFree:"), ("buffers", "Buffers:"), ("shared", "Shmem:")] {
-        let ours = metrics.u64(&format!("allostat_host_memory_{family}_bytes"), &[]);
-        assert!(ours.abs_diff(kib(key).expect("every kernel says it")) < total / 4, "{family}: {ours}");
+        let own = metrics.u64(&format!("allostat_host_memory_{family}_bytes"), &[]);
+        assert!(own.abs_diff(kib(key).expect("every kernel says it")) < total / 4, "{family}: {own}");
     }
     let load = std::fs::read_to_string("/proc/loadavg").expect("a kernel file");
     let slowest: f64 = load.split(' ').nth(2).and_then(|word| word.parse().ok()).expect("a number");
     assert!((metrics.f64("allostat_host_load_average", &[("window", "15m")]) - slowest).abs() < 0.5);
     let forks = of("/proc/stat", "processes ").expect("every kernel says it");
-    let ours = metrics.u64("allostat_host_forks_total", &[]);
-    assert!(ours <= forks && ours > forks / 2, "{ours} of {forks}");
+    let own = metrics.u64("allostat_host_forks_total", &[]);
+    assert!(own <= forks && own > forks / 2, "{own} of {forks}");
     agent.stop();
 }

@@ -89,8 +89,8 @@ fn a_fork_refused_at_the_pids_limit_is_counted() {
     }
     let agent = Agent::start();
     let alloc = Work::batch("forks", &["fork", "20", "60000"]).config("pids_limit = 8").run(&agent);
-    let said = alloc.ready();
-    assert_eq!(said["children"], 7, "the parent and seven children are eight: {said}");
+    let reported = alloc.ready();
+    assert_eq!(reported["children"], 7, "the parent and seven children are eight: {reported}");
     let metrics = alloc.fresh_metrics();
     let task = |name: &str| metrics.u64(&format!("allostat_task_{name}"), &alloc.labels());
     assert_eq!(task("pids_limit"), 8);
@@ -194,12 +194,12 @@ fn a_throttled_disk_write_is_counted_to_the_byte() {
     let alloc = Work::batch("writer", &["write", "20", dir.path().to_str().expect("UTF-8")])
         .config(&format!("io_write_bps = {}", 10 * MIB))
         .run(&agent);
-    let said = alloc.ready();
+    let reported = alloc.ready();
     alloc.wait_dead();
     let written = agent.metrics().u64("allostat_task_io_written_bytes_total", &alloc.labels());
     // The file's own blocks to the byte; the file system may add metadata of its own.
     assert!((20 * MIB..20 * MIB + MIB).contains(&written), "{written}");
-    let took = said["milliseconds"].as_u64().expect("a number");
+    let took = reported["milliseconds"].as_u64().expect("a number");
     assert!(took >= 1500, "20 MiB at 10 MiB/s take 2 s, not {took} ms");
     agent.stop();
 }
@@ -217,11 +217,11 @@ fn a_task_that_ignores_its_kill_signal_is_killed_by_force() {
     work.task = "kill_timeout = \"300ms\"".into();
     let alloc = work.run(&agent);
     alloc.ready();
-    let begun = std::time::Instant::now();
+    let started_at = std::time::Instant::now();
     agent.cli(&["stop", &alloc.id]).ok();
     alloc.wait_dead();
-    assert!(begun.elapsed() >= Duration::from_millis(300), "it had its grace");
-    assert!(begun.elapsed() < Duration::from_secs(10) * patience());
+    assert!(started_at.elapsed() >= Duration::from_millis(300), "it had its grace");
+    assert!(started_at.elapsed() < Duration::from_secs(10) * patience());
     assert_eq!(alloc.exits("killed"), 1);
     agent.stop();
 }

@@ -73,7 +73,7 @@ fn supervisor(place: &Path, id: &str, task: &str) -> u32 {
 
 impl Ran {
     /// Found with another path, by which it is its own as before.
-    fn is_kept(&mut self, data_dir: PathBuf) {
+    fn assert_task_survives(&mut self, data_dir: PathBuf) {
         self.agent.set_data_dir(data_dir);
         self.agent.start_again();
         let agent = &self.agent;
@@ -120,15 +120,15 @@ fn data_directory_moved_and_linked_retains_its_tasks() {
     std::fs::rename(&place, &big).expect("our own directory");
     std::os::unix::fs::symlink(&big, &place).expect("our own directory");
     ran.ends();
-    ran.is_kept(place.clone());
+    ran.assert_task_survives(place.clone());
     ran.knows_what_ended();
     // By its other name, and with another again.
     ran.agent.kill();
-    ran.is_kept(big.clone());
+    ran.assert_task_survives(big.clone());
     ran.agent.kill();
     std::fs::remove_file(&place).expect("our own link");
     std::fs::rename(&big, &place).expect("our own directory");
-    ran.is_kept(place);
+    ran.assert_task_survives(place);
     ran.agent.stop();
 }
 
@@ -142,7 +142,7 @@ fn data_directory_moved_without_a_link_retains_its_tasks_and_leaves_nothing_behi
     // Another process begins there.
     std::fs::create_dir(&place).expect("our own directory");
     ran.ends();
-    ran.is_kept(big);
+    ran.assert_task_survives(big);
     ran.knows_what_ended();
     let put_back = std::fs::read_dir(&place).expect("our own directory").count();
     assert_eq!(put_back, 0, "a supervisor that ended wrote where its directory was");
@@ -199,7 +199,7 @@ fn a_copy_of_a_data_directory_owns_nothing_of_what_runs() {
         assert_eq!(outcome(&other, "reattached"), 0);
         other.kill();
     }
-    ran.is_kept(place);
+    ran.assert_task_survives(place);
     ran.agent.stop();
     // What it holds for its own is gone with the original's.
     drop(other);
@@ -222,6 +222,6 @@ fn a_copy_in_the_place_of_the_original_kills_nothing_of_it() {
     assert!(ran.pids.iter().all(|pid| lives(*pid)), "{}", ran.agent.log());
     assert_eq!(outcome(&ran.agent, "reattached"), 0);
     ran.agent.kill();
-    ran.is_kept(original);
+    ran.assert_task_survives(original);
     ran.agent.stop();
 }

@@ -54,7 +54,7 @@ fn fate(agent: &Agent, id: &str) -> Option<String> {
 }
 
 #[track_caller]
-fn until_gone(agent: &Agent, task: &Task) {
+fn wait_until_exited(agent: &Agent, task: &Task) {
     wait_for("its processes to be gone", LIMIT * patience(), || {
         [task.main, task.supervisor].iter().all(|pid| parent(*pid).is_none()).then_some(())
     });
@@ -96,7 +96,7 @@ fn lost_state(options: AgentOptions) {
     agent.start_again();
     assert_eq!(agent.alloc_ids(), Vec::<String>::new(), "it knows of nothing");
     for task in [&obeys, &alone, &removed, &over, &deaf] {
-        until_gone(&agent, task);
+        wait_until_exited(&agent, task);
     }
     wait_for("it to be counted", LIMIT * patience(), || (fate(&agent, &deaf.id)? == "killed").then_some(()));
     assert!(outcome(&agent, "orphan_killed") >= 1, "by this agent: {}", agent.json("/v1/node"));
@@ -156,7 +156,7 @@ fn reused_pid_in_a_lost_attempts_record_is_left_alone() {
     }
     lose(&agent, "state");
     agent.start_again();
-    tasks.iter().for_each(|task| until_gone(&agent, task));
+    tasks.iter().for_each(|task| wait_until_exited(&agent, task));
     assert!(foreign.iter_mut().all(Foreign::untouched), "a foreign process was ended");
     assert_eq!((outcome(&agent, "orphan_killed"), outcome(&agent, "failed")), (0, 0));
     agent.stop();
@@ -203,8 +203,8 @@ fn supervisors_of_another_or_no_agent_are_listed_and_exposed() {
         let limit = Duration::from_secs(60) * patience();
         wait_for(who, limit, || (watched_by(agent).as_deref() == Some(who)).then_some(()));
         assert!(agent.metrics().u64("allostat_supervisors", &[("watched_by", who)]) >= 1);
-        let said = agent.cli(&["status"]);
-        assert!(said.stderr.contains("does not watch") && said.stderr.contains(words), "{}", said.stderr);
+        let output = agent.cli(&["status"]);
+        assert!(output.stderr.contains("does not watch") && output.stderr.contains(words), "{}", output.stderr);
         // Other tests have some of their own on this host; the text lists ten.
         let node = agent.cli(&["node"]).ok();
         assert!(node.contains(&task.supervisor.to_string()) || node.contains(" more (--json"), "{node}");

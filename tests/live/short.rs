@@ -33,9 +33,9 @@ fn a_thousand_short_tasks_are_each_there_once_with_exit_cpu_and_peak() {
     let mut next = 0;
     let mut live: Vec<String> = Vec::new();
     let limit = Duration::from_secs(240) * patience();
-    let begun = std::time::Instant::now();
+    let started_at = std::time::Instant::now();
     while next < total || !live.is_empty() {
-        assert!(begun.elapsed() < limit, "{next} submitted, {} still live after {limit:?}", live.len());
+        assert!(started_at.elapsed() < limit, "{next} submitted, {} still live after {limit:?}", live.len());
         while next < total && live.len() < at_a_time() {
             let kind = next % kinds.len();
             let id = format!("{}-{next}", kinds[kind].0);

@@ -28,15 +28,15 @@ fn allocs(agent: &Agent) -> Vec<serde_json::Value> {
     agent.json("/v1/allocs")["allocs"].as_array().expect("a list").clone()
 }
 
-fn is_sought(alloc: &serde_json::Value) -> bool {
+fn is_recovering(alloc: &serde_json::Value) -> bool {
     alloc["description"].as_str().expect("in words").contains("in recovery")
 }
 
 /// Those that are found, and those that are in recovery.
 fn found(agent: &Agent) -> (usize, usize) {
     let all = allocs(agent);
-    let sought = all.iter().filter(|alloc| is_sought(alloc)).count();
-    (all.len() - sought, sought)
+    let recovering = all.iter().filter(|alloc| is_recovering(alloc)).count();
+    (all.len() - recovering, recovering)
 }
 
 fn outcome(agent: &Agent, outcome: &str) -> u64 {
@@ -75,13 +75,13 @@ fn descriptor_exhaustion_ends_no_task_and_recovery_continues_when_one_is_free() 
     agent.set_descriptors(Some(FEW));
     agent.begin();
     wait_for("as many as fit to be found", Duration::from_secs(20) * patience(), || {
-        let answers = agent.asked("/v1/allocs").is_some_and(|response| response.status == 200);
+        let answers = agent.try_get("/v1/allocs").is_some_and(|response| response.status == 200);
         (answers && found(&agent).0 > 16).then_some(())
     });
     assert!(agent.log().contains("too few descriptors for all tasks"), "{}", agent.log());
     std::thread::sleep(PATIENCE);
-    let (seen, sought) = found(&agent);
-    assert!((17..TASKS - 17).contains(&seen), "{seen} found, {sought} in recovery");
+    let (seen, recovering) = found(&agent);
+    assert!((17..TASKS - 17).contains(&seen), "{seen} found, {recovering} in recovery");
     assert_eq!(pids(&agent), running, "nothing was ended, nothing begun");
     for never in ["lost", "failed", "ended", "restarted", "orphan_killed"] {
         assert_eq!(outcome(&agent, never), 0, "{never}");
@@ -89,10 +89,12 @@ fn descriptor_exhaustion_ends_no_task_and_recovery_continues_when_one_is_free() 
     assert!(allocs(&agent).iter().all(|a| a["status"] == "running"), "as it is on record");
 
     // What ends gives its place to another.
-    let stopped = allocs(&agent).into_iter().find(|alloc| !is_sought(alloc));
+    let stopped = allocs(&agent).into_iter().find(|alloc| !is_recovering(alloc));
     let stopped = stopped.expect("some are found")["id"].as_str().expect("an id").to_owned();
     agent.cli(&["stop", &stopped]).ok();
-    wait_for("another to be found", Duration::from_secs(20) * patience(), || (found(&agent).1 < sought).then_some(()));
+    wait_for("another to be found", Duration::from_secs(20) * patience(), || {
+        (found(&agent).1 < recovering).then_some(())
+    });
     agent.kill();
 
     // Room for all.
@@ -153,9 +155,9 @@ fn agent_with_too_few_processes_exits_with_the_reason_and_does_not_hang() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo 0 > \"$0/cgroup.procs\"; exec \"$@\""]).arg(&few.0).arg(allostat());
         command.args(["agent", "--listen", "none", "--data-dir"]).arg(dir.path().join("data"));
-        let (code, said) = refused(&mut command, Duration::from_secs(20));
-        assert_eq!(code, Some(73), "{most}: {said}");
-        assert!(said.contains("threads, and only") && said.contains("TasksMax="), "{most}: {said}");
+        let (code, error) = refused(&mut command, Duration::from_secs(20));
+        assert_eq!(code, Some(73), "{most}: {error}");
+        assert!(error.contains("threads, and only") && error.contains("TasksMax="), "{most}: {error}");
     }
 }
 
@@ -172,7 +174,7 @@ fn a_step_of_the_start_that_does_not_end_is_named_at_its_deadline() {
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).expect("our own directory");
     let mut command = Command::new(allostat());
     command.args(["agent", "--listen", "none", "--data-dir"]).arg(&data);
-    let (code, said) = refused(&mut command, Duration::from_secs(60));
-    assert_eq!(code, Some(73), "{said}");
-    assert!(said.contains("opening the data directory did not end within 30 s"), "{said}");
+    let (code, error) = refused(&mut command, Duration::from_secs(60));
+    assert_eq!(code, Some(73), "{error}");
+    assert!(error.contains("opening the data directory did not end within 30 s"), "{error}");
 }

@@ -188,9 +188,9 @@ fn directories_removed_underneath_cost_what_was_in_them_and_nothing_else() {
     let agent = Agent::start();
     let lives = Work::looping("looping", &["burn", "60"]).run(&agent);
     let hold = Work::batch("held", &["hold", "600000"]).run(&agent);
-    let beside = Work::batch("beside", &["hold", "600000"]).run(&agent);
+    let sibling = Work::batch("beside", &["hold", "600000"]).run(&agent);
     hold.ready();
-    beside.ready();
+    sibling.ready();
     let data = agent.data_dir();
     remove_under_use(&data.join("alloc").join(&lives.id));
     for of in [&hold.id, &lives.id] {
@@ -212,7 +212,7 @@ fn directories_removed_underneath_cost_what_was_in_them_and_nothing_else() {
     lives.wait_dead();
     let state = agent
         .metrics()
-        .u64("allostat_task_state", &[("alloc_id", &beside.id), ("task", "beside"), ("state", "running")]);
+        .u64("allostat_task_state", &[("alloc_id", &sibling.id), ("task", "beside"), ("state", "running")]);
     assert_eq!(state, 1, "the other task goes on");
     agent.stop();
 }
@@ -229,8 +229,8 @@ pub fn parent(pid: u64) -> Option<u64> {
 #[test]
 fn records_removed_while_no_agent_was_there_cost_no_living_task_and_leave_no_orphan() {
     let mut agent = Agent::start();
-    let (kept, orphaned) = ("kept", "orphaned");
-    let (ids, pids): (Vec<String>, Vec<u64>) = [kept, orphaned]
+    let (retained, orphaned) = ("kept", "orphaned");
+    let (ids, pids): (Vec<String>, Vec<u64>) = [retained, orphaned]
         .map(|name| {
             let alloc = Work::batch(name, &["hold", "600000"]).run(&agent);
             alloc.ready();
@@ -251,7 +251,7 @@ fn records_removed_while_no_agent_was_there_cost_no_living_task_and_leave_no_orp
     assert!(pids.iter().all(|pid| parent(*pid).is_some()), "both run on");
     agent.start_again();
 
-    let [kept, orphaned] = [(kept, &ids[0]), (orphaned, &ids[1])].map(|(name, id)| Alloc {
+    let [retained, orphaned] = [(retained, &ids[0]), (orphaned, &ids[1])].map(|(name, id)| Alloc {
         agent: &agent,
         id: id.clone(),
         task: name.into(),
@@ -259,12 +259,12 @@ fn records_removed_while_no_agent_was_there_cost_no_living_task_and_leave_no_orp
     orphaned.wait_dead();
     assert_eq!(orphaned.exits("unknown"), 1);
     wait_for("the orphan to be ended", Duration::from_secs(5) * patience(), || parent(pids[1]).is_none().then_some(()));
-    assert_eq!(main_pid(&kept), pids[0], "the same process");
+    assert_eq!(main_pid(&retained), pids[0], "the same process");
     for (outcome, n) in [("reattached", 1), ("lost", 1), ("ended", 0), ("failed", 0), ("restarted", 0)] {
         assert_eq!(agent.metrics().u64("allostat_restore_tasks", &[("outcome", outcome)]), n, "{outcome}");
     }
-    agent.cli(&["stop", &kept.id]).ok();
-    kept.wait_dead();
-    assert_eq!(kept.exits("killed"), 1, "its exit is read from the record that its supervisor had open");
+    agent.cli(&["stop", &retained.id]).ok();
+    retained.wait_dead();
+    assert_eq!(retained.exits("killed"), 1, "its exit is read from the record that its supervisor had open");
     agent.stop();
 }

@@ -119,15 +119,15 @@ fn few_descriptors_leave_values_right_and_the_agent_reports_the_cost() {
         assert_near("usage and the kernel's file", task("memory_usage_bytes"), usage, MIB);
         assert!(task("memory_rss_bytes") >= 8 * MIB && task("pids_current") == 1);
     }
-    let [kept, limit, wanted] = ["kept_files", "kept_files_limit", "wanted_files"]
+    let [retained, limit, expected] = ["kept_files", "kept_files_limit", "wanted_files"]
         .map(|name| metrics.u64(&format!("allostat_collector_{name}"), &[]));
-    assert!(kept <= limit && limit < 20, "{kept} of {limit}");
-    assert!(wanted > limit, "{wanted}");
+    assert!(retained <= limit && limit < 20, "{retained} of {limit}");
+    assert!(expected > limit, "{expected}");
     assert!(metrics.u64("allostat_collector_reopened_files_total", &[]) > 0);
     let errors = metrics.all("allostat_collector_errors_total", &[("collector", "task")]);
     assert!(errors.iter().all(|sample| sample.u64() == 0), "{errors:?}");
     assert!(agent.log().contains("too few file descriptors to keep all kernel files open"), "{}", agent.log());
     let node = agent.cli(&["node"]).ok();
-    assert!(node.contains(&format!("of {wanted}: no more than {limit} may be kept open")), "{node}");
+    assert!(node.contains(&format!("of {expected}: no more than {limit} may be kept open")), "{node}");
     agent.stop();
 }

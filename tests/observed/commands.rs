@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Agent, AgentOptions, Cgroups, is_root, patience, says, wait_for};
+use crate::common::{Agent, AgentOptions, Cgroups, assert_contains, is_root, patience, wait_for};
 use crate::observed::docker::find;
 
 const NOT_MANAGED: &str = "is only observed here, not managed";
@@ -31,18 +31,18 @@ pub fn each_command_takes(agent: &Agent, word: &str, (id, native): (&str, &str))
     for line in SHOW {
         let shown = agent.cli(&[line, &[word]].concat()).ok();
         if line != ["events"] {
-            says(&shown, &[id]);
+            assert_contains(&shown, &[id]);
         }
     }
     let history = agent.cli(&["history", word]);
     assert_eq!(history.code, Some(66), "{history:?}");
-    says(&history.stderr, &["it has not ended", &format!("allostat status {word}")]);
+    assert_contains(&history.stderr, &["it has not ended", &format!("allostat status {word}")]);
     for (line, rest, command) in REFUSED {
         let refused = agent.cli(&[line, &[word], rest].concat());
         assert!(refused.code != Some(0) && refused.stdout.is_empty(), "{line:?} {word}: {refused:?}");
-        says(&refused.stderr, &[id, NOT_MANAGED]);
+        assert_contains(&refused.stderr, &[id, NOT_MANAGED]);
         if let Some(command) = command {
-            says(&refused.stderr, &[&command.replace("NAME", native)]);
+            assert_contains(&refused.stderr, &[&command.replace("NAME", native)]);
         }
     }
     assert_eq!(find(agent, id).expect("it is there")["status"], "running");
@@ -55,9 +55,9 @@ fn each_command_takes_the_id_of_an_observed_container_until_after_its_end() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let others = Cgroups::new();
+    let observed = Cgroups::new();
     let path = format!("docker/{ID}");
-    let mut child = others.sleeper(&path);
+    let mut child = observed.sleeper(&path);
     let native = &ID[..12];
     let id = format!("docker:{native}");
     let env = [
@@ -76,14 +76,14 @@ fn each_command_takes_the_id_of_an_observed_container_until_after_its_end() {
     assert_eq!(unknown.code, Some(66), "{unknown:?}");
     child.kill().unwrap();
     child.wait().unwrap();
-    others.remove(&path);
+    observed.remove(&path);
     let history = wait_for("its end on record", long, || {
         let history = agent.cli(&["history", &id]);
         (history.code == Some(0)).then_some(history.stdout)
     });
-    says(&history, &[&id]);
+    assert_contains(&history, &[&id]);
     for line in [&["status"][..], &["stats"]] {
-        says(&agent.cli(&[line, &[&id]].concat()).ok(), &[&id]);
+        assert_contains(&agent.cli(&[line, &[&id]].concat()).ok(), &[&id]);
     }
 }
 

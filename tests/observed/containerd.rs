@@ -149,7 +149,7 @@ fn a_container_that_runc_runs_alone_is_its_cgroup() {
     let script = "dd if=/dev/zero of=/dev/null bs=200M count=1 2>/dev/null || exit 99; sleep 2; exit 5";
     spec["process"]["args"] = json!(["sh", "-c", script]);
     spec["process"]["rlimits"] = json!([]);
-    spec["linux"]["cgroupsPath"] = format!("{}/box", scene.others.parent).into();
+    spec["linux"]["cgroupsPath"] = format!("{}/box", scene.observed.parent).into();
     std::fs::write(bundle.join("config.json"), spec.to_string()).unwrap();
     let mut command = inside.command(&runc);
     command.arg("--root").arg(bundle.join("state")).args(["run", "--bundle"]).arg(bundle).arg("box");

@@ -27,14 +27,14 @@ const OF_MEMORY: [&str; 4] = ["memory_", "page_faults", "oom_", "swap"];
 impl Scene {
     /// Makes a cgroup that hands these controllers down, and no others, to those in it: on cgroup v2.
     fn hand_down(&self, above: &str, controllers: &[&str]) {
-        self.others.make(above);
+        self.observed.make(above);
         let control = self.unified(above).join("cgroup.subtree_control");
         for controller in controllers {
             fs::write(&control, format!("+{controller}")).unwrap_or_else(|e| panic!("{controller}: {e}"));
         }
     }
     fn unified(&self, name: &str) -> PathBuf {
-        mounted_v2("memory").unwrap().join(self.others.parent.trim_start_matches('/')).join(name)
+        mounted_v2("memory").unwrap().join(self.observed.parent.trim_start_matches('/')).join(name)
     }
     /// Keeps a cgroup busy that has these directories alone, which are made.
     fn run_in(&self, directories: &[PathBuf]) -> Child {
@@ -131,7 +131,7 @@ fn v2_values_of_controllers_that_are_not_delegated_are_absent_and_others_present
     for (name, mut child) in names.iter().zip(children) {
         child.kill().unwrap();
         child.wait().unwrap();
-        scene.others.remove(name);
+        scene.observed.remove(name);
     }
     for ((above, controllers), name) in cases.iter().zip(&names) {
         scene.wait(name, "its end", |alloc| !alloc["finished_at"].is_null());
@@ -210,7 +210,7 @@ fn v1_cgroup_missing_from_some_hierarchies_has_the_values_of_the_remaining_ones(
         skip_test!("cgroup-v1-not-mounted")
     };
     let scene = Scene::new(&[]);
-    let at = |root: &PathBuf, name: &str| root.join(scene.others.parent.trim_start_matches('/')).join(name);
+    let at = |root: &PathBuf, name: &str| root.join(scene.observed.parent.trim_start_matches('/')).join(name);
     let cases = [("memory", vec![0]), ("cpuacct", vec![1]), ("pids", vec![2]), ("both", vec![0, 2])];
     let directories = |name: &str, of: &[usize]| of.iter().map(|n| at(&roots[*n], name)).collect::<Vec<PathBuf>>();
     let children: Vec<Child> = cases.iter().map(|(name, of)| scene.run_in(&directories(name, of))).collect();

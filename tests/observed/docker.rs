@@ -58,8 +58,8 @@ fn containers_have_the_names_values_and_ends_that_docker_reports() {
     // As often as Docker has started one again that fails.
     docker.run(&["-d", "--name", "loop", "--restart", "on-failure:3", "bb:1", "sh", "-c", "sleep 0.3; exit 3"]);
     let restarts = |reason: &str| {
-        let whose = [("alloc_id", "docker:loop"), ("reason", reason)];
-        agent.metrics().one("allostat_task_restarts_total", &whose).map(Sample::f64)
+        let subject = [("alloc_id", "docker:loop"), ("reason", reason)];
+        agent.metrics().one("allostat_task_restarts_total", &subject).map(Sample::f64)
     };
     wait_for("three restarts", long(), || (restarts("failure") == Some(3.0)).then_some(()));
     wait_for("its last end", long(), || find(&agent, "docker:loop").filter(|alloc| alloc["status"] == "failed"));
@@ -92,8 +92,8 @@ fn containers_have_the_names_values_and_ends_that_docker_reports() {
     let exit = &over["tasks"]["child"]["last_exit"];
     assert_eq!((&over["status"], &exit["outcome"]), (&"complete".into(), &"success".into()), "{over}");
     assert_eq!(exit["oom_kills"], 1, "{over}");
-    let said = agent.cli(&["status", "docker:child"]).ok();
-    assert!(said.contains("exit 0; a process in it was OOM killed"), "{said}");
+    let output = agent.cli(&["status", "docker:child"]).ok();
+    assert!(output.contains("exit 0; a process in it was OOM killed"), "{output}");
     // A busy machine may remove a cgroup before it is read: that is counted, and no other peak may be wrong.
     let body = agent.metrics();
     let peak = |n: usize| body.u64("allostat_task_memory_peak_bytes", &[("alloc_id", &format!("docker:short-{n}"))]);
@@ -128,10 +128,10 @@ fn end_requested_from_docker_is_no_failure() {
         let started = docker.run(&[&["-d", "--name", name, "bb:1"], program].concat());
         assert!(started.status.success(), "{started:?}");
     }
-    for (name, _, asked, ..) in rows {
+    for (name, _, requests, ..) in rows {
         wait_for("the container", long(), || find(&agent, &format!("docker:{name}")));
-        if !asked.is_empty() {
-            let done = docker.docker(&[asked, &[name]].concat());
+        if !requests.is_empty() {
+            let done = docker.docker(&[requests, &[name]].concat());
             assert!(done.status.success(), "{name}: {done:?}");
         }
     }
@@ -146,8 +146,8 @@ fn end_requested_from_docker_is_no_failure() {
             assert_eq!(docker.inspect(name, "{{.State.ExitCode}}"), code.to_string(), "{name}");
         }
     }
-    let said = agent.cli(&["status", "docker:stopped"]).ok();
-    assert!(said.contains("stopped on request"), "{said}");
+    let output = agent.cli(&["status", "docker:stopped"]).ok();
+    assert!(output.contains("stopped on request"), "{output}");
 }
 
 /// A cgroup that is only called like a container stays a plain one: Docker says that it has no such container.
@@ -169,14 +169,14 @@ fn container_below_a_custom_parent_is_dockers_if_docker_lists_it() {
     let alloc = wait_for("the container under its name", long(), || find(&agent, "docker:elsewhere"));
     assert_eq!((&alloc["name"], &alloc["source"]), (&"elsewhere".into(), &"docker".into()));
     let at = format!("{parent}/{}", docker.inspect("elsewhere", "{{.Id}}"));
-    let whose = [("alloc_id", "docker:elsewhere")];
+    let labels = [("alloc_id", "docker:elsewhere")];
     let wait_for_cgroup = |id: &str, at: &str| {
-        let whose = [("alloc_id", id), ("cgroup", at)];
-        wait_for("its cgroup", long(), || agent.metrics().one("allostat_alloc_info", &whose).map(drop));
+        let labels = [("alloc_id", id), ("cgroup", at)];
+        wait_for("its cgroup", long(), || agent.metrics().one("allostat_alloc_info", &labels).map(drop));
     };
     wait_for_cgroup("docker:elsewhere", &at);
     let limit = wait_for("its values", long(), || {
-        agent.metrics().one("allostat_task_memory_limit_bytes", &whose).map(Sample::f64)
+        agent.metrics().one("allostat_task_memory_limit_bytes", &labels).map(Sample::f64)
     });
     assert_eq!(limit, 67_108_864.0);
     docker.docker(&["rm", "-f", "elsewhere"]);
@@ -266,8 +266,8 @@ fn each_life_of_containers_in_a_crash_loop_is_reported_once() {
         wait_for("Docker to give up", long(), || (docker.inspect(name, "{{.State.Status}}") == "exited").then_some(()));
         // By Docker's own events, which it lists up to the last whole second.
         let filter = format!("container={name}");
-        let asked = ["events", "--since=1h", "--until=0s", "--filter=event=die", "--filter", &filter];
-        let deaths = || String::from_utf8(docker.docker(&asked).stdout).unwrap().lines().count();
+        let requests = ["events", "--since=1h", "--until=0s", "--filter=event=die", "--filter", &filter];
+        let deaths = || String::from_utf8(docker.docker(&requests).stdout).unwrap().lines().count();
         let restarts: usize = docker.inspect(name, "{{.RestartCount}}").parse().unwrap();
         let deaths = wait_for("its deaths", long(), || Some(deaths()).filter(|deaths| *deaths > restarts));
         assert_eq!(deaths, 6, "{name}");
@@ -370,7 +370,7 @@ fn container_is_named_beside_200_short_cgroups_named_like_containers() {
     let live = |n: u32| {
         let name = format!("docker-{n:064x}.scope");
         let (mut child, of, path) = match n % 2 {
-            0 => (user.run(&name, &[], "exit 3"), &user.others, format!("given/{name}")),
+            0 => (user.run(&name, &[], "exit 3"), &user.observed, format!("given/{name}")),
             _ => (root.sleeper(&name), &root, name),
         };
         if n % 2 == 1 {

@@ -15,7 +15,7 @@ const ID: &str = "3f2a9c0b1d4e5f60718293a4b5c6d7e8f90123456789abcdef0123456789ab
 /// answers with its name.
 struct Container {
     agent: Agent,
-    others: Cgroups,
+    observed: Cgroups,
     id: String,
     child: Child,
     // Last: all have one id, and two at once would get different names.
@@ -26,12 +26,12 @@ impl Container {
     fn start(script: &str) -> Container {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let others = Cgroups::new();
+        let observed_cgroups = Cgroups::new();
         let path = format!("docker/{ID}");
-        others.make(&path);
+        observed_cgroups.make(&path);
         let mut command = Command::new("sh");
         let mut child = command.args(["-c", &format!("read go; {script}")]).stdin(Stdio::piped()).spawn().unwrap();
-        others.place(&path, child.id());
+        observed_cgroups.place(&path, child.id());
         drop(child.stdin.take());
         let env = [
             ("ALLOSTAT_OBSERVE", "true".to_owned()),
@@ -40,8 +40,8 @@ impl Container {
         ];
         let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
         let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
-        let id = format!("{}/{path}", others.parent);
-        Container { _alone: alone, agent, others, id, child }
+        let id = format!("{}/{path}", observed_cgroups.parent);
+        Container { _alone: alone, agent, observed: observed_cgroups, id, child }
     }
 
     fn page(&self, path: &str) -> Exposition {
@@ -71,25 +71,25 @@ fn a_runtime_that_never_answers_costs_the_names_of_its_containers_alone() {
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("docker.sock");
     let silent = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    let (asked, questions) = std::sync::mpsc::channel();
+    let (request_tx, questions) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        let mut kept = Vec::new();
+        let mut open = Vec::new();
         for connection in silent.incoming() {
-            kept.push(connection);
-            let _ = asked.send(());
+            open.push(connection);
+            let _ = request_tx.send(());
         }
     });
-    let others = Cgroups::new();
+    let observed = Cgroups::new();
     let env = [
         ("ALLOSTAT_OBSERVE", "true".to_owned()),
-        ("ALLOSTAT_OBSERVE_INCLUDE", format!("docker:{},cgroup:{}/*", &HUNG[..12], others.parent)),
+        ("ALLOSTAT_OBSERVE_INCLUDE", format!("docker:{},cgroup:{}/*", &HUNG[..12], observed.parent)),
         ("ALLOSTAT_OBSERVE_DOCKER_SOCKET", socket.display().to_string()),
     ];
     let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
     let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
     let (container, plain) = (format!("docker/{HUNG}"), "plain".to_owned());
-    let mut children = [&container, &plain].map(|path| others.sleeper(path));
-    for id in [format!("docker:{}", &HUNG[..12]), format!("cgroup:{}/plain", others.parent)] {
+    let mut children = [&container, &plain].map(|path| observed.sleeper(path));
+    for id in [format!("docker:{}", &HUNG[..12]), format!("cgroup:{}/plain", observed.parent)] {
         let pids = wait_for("its values", long(), || {
             agent.metrics().one("allostat_task_pids_current", &[("alloc_id", &id)]).map(Sample::u64)
         });
@@ -127,22 +127,22 @@ fn cadvisor_values_are_those_of_the_same_moment_and_of_the_kernel_files() {
         skip_test!("not-root");
     }
     let container = Container::start(WORKS_THEN_SLEEPS);
-    let ours = |page: &Exposition| {
-        SAME.map(|(_, ours)| page.one(ours, &[("alloc_id", &format!("docker:{}", &ID[..12]))]).map(Sample::f64))
+    let own = |page: &Exposition| {
+        SAME.map(|(_, own)| page.one(own, &[("alloc_id", &format!("docker:{}", &ID[..12]))]).map(Sample::f64))
     };
     // Nothing moved between two bodies: so nothing did on the page between them.
     let (before, page) = wait_for("two bodies that say the same, after some work", long(), || {
         let (before, page, after) =
             (container.page("/metrics"), container.page("/metrics/cadvisor"), container.page("/metrics"));
-        let values = ours(&before);
-        (values == ours(&after) && values[0] > Some(0.005) && values[9].is_some()).then_some((values, page))
+        let values = own(&before);
+        (values == own(&after) && values[0] > Some(0.005) && values[9].is_some()).then_some((values, page))
     });
-    let theirs = SAME.map(|(theirs, _)| page.one(theirs, &[("id", &container.id)]).map(Sample::f64));
-    assert_eq!(theirs, before);
+    let peer = SAME.map(|(peer, _)| page.one(peer, &[("id", &container.id)]).map(Sample::f64));
+    assert_eq!(peer, before);
     assert!(before.iter().filter(|value| value.is_some()).count() >= 7, "{before:?}");
     let row = page.one("container_memory_usage_bytes", &[("id", &container.id)]).unwrap();
     assert_eq!(row.labels.get("name").map(String::as_str), Some(&ID[..12]));
-    let file = |name: &str| container.others.read("memory", format!("docker/{ID}"), name);
+    let file = |name: &str| container.observed.read("memory", format!("docker/{ID}"), name);
     // It may have risen once more since.
     wait_for("the kernel's peak on the page", long(), || {
         let peak = file("memory.max_usage_in_bytes").or_else(|| file("memory.peak"));

@@ -16,7 +16,7 @@ fn empty_cgroup_is_not_read_when_another_one_is_created_or_removed() {
         skip_test!("not-root");
     }
     let scene = Scene::new(&[]);
-    scene.others.make("empty");
+    scene.observed.make("empty");
     let another = |n: u32| {
         let child = scene.run(format!("another-{n}"), "exec sleep 1000");
         scene.wait(&format!("another-{n}"), "the other one", |alloc| alloc["status"] == "running");
@@ -26,12 +26,12 @@ fn empty_cgroup_is_not_read_when_another_one_is_created_or_removed() {
     // By now it has been found.
     another(0);
     let kernel = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).unwrap();
-    for directory in scene.others.directories("empty") {
+    for directory in scene.observed.directories("empty") {
         inotify::add_watch(&kernel, directory.join("cgroup.procs"), WatchFlags::OPEN).unwrap();
     }
-    let begun = Instant::now();
+    let started_at = Instant::now();
     (1..20).for_each(another);
-    let seconds = begun.elapsed().as_secs();
+    let seconds = started_at.elapsed().as_secs();
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut reader = inotify::Reader::new(&kernel, &mut buffer);
     let mut opened = 0;
@@ -56,10 +56,10 @@ fn process_that_enters_between_check_and_watch_of_a_new_cgroup_is_found() {
     let mut children: Vec<_> = spawned.collect();
     for (n, child) in children.iter().enumerate() {
         let name = format!("late-{n}");
-        scene.others.make(&name);
+        scene.observed.make(&name);
         // The agent waits 20 ms for the other cgroups of a container.
         std::thread::sleep(Duration::from_micros(19_000 + 50 * (n as u64 % 60)));
-        scene.others.place(&name, child.id());
+        scene.observed.place(&name, child.id());
     }
     let ids: Vec<String> = (0..count).map(|n| scene.id(&format!("late-{n}"))).collect();
     wait_for("all of them", long(), || {
@@ -70,6 +70,6 @@ fn process_that_enters_between_check_and_watch_of_a_new_cgroup_is_found() {
     for (n, child) in children.iter_mut().enumerate() {
         child.kill().unwrap();
         child.wait().unwrap();
-        scene.others.remove(format!("late-{n}"));
+        scene.observed.remove(format!("late-{n}"));
     }
 }

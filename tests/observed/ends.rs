@@ -26,13 +26,13 @@ pub fn with_kernel_ends(more: &[(&str, &str)]) -> Option<Scene> {
 impl Scene {
     /// A whole life, as short as can be: it does not wait for a sample.
     pub fn live(&self, name: impl AsRef<Path>, script: &str) {
-        self.others.make(&name);
+        self.observed.make(&name);
         let mut child =
             Command::new("sh").args(["-c", &format!("read go; {script}")]).stdin(Stdio::piped()).spawn().unwrap();
-        self.others.place(&name, child.id());
+        self.observed.place(&name, child.id());
         drop(child.stdin.take());
         child.wait().unwrap();
-        self.others.remove(name);
+        self.observed.remove(name);
     }
     /// Those with another number of ends than one.
     fn odd(&self) -> Vec<Value> {
@@ -96,10 +96,10 @@ fn signal_and_oom_kill_are_reported_for_sampled_and_unsampled_lives() {
     let exit = scene.last_exit("seen");
     assert_eq!((&exit["outcome"], &exit["status"]["signal"]), (&"signal".into(), &9.into()), "{exit}");
 
-    scene.others.make("oom");
+    scene.observed.make("oom");
     let limit = [("memory", "memory.limit_in_bytes"), ("memory", "memory.max")];
     let set = limit.iter().any(|(controller, file)| {
-        let directory = scene.others.directory(controller, "oom");
+        let directory = scene.observed.directory(controller, "oom");
         directory.is_some_and(|directory| std::fs::write(directory.join(file), (16 * MIB).to_string()).is_ok())
     });
     assert!(set, "root may set a limit");
@@ -151,14 +151,14 @@ fn hundreds_of_short_cgroups_each_end_once_and_their_parents_are_none() {
         }
     });
     for of in 0..4 {
-        scene.others.remove(format!("above-{of}"));
+        scene.observed.remove(format!("above-{of}"));
     }
     let ends = || {
         let body = scene.agent.metrics();
         let mut ends = BTreeMap::new();
         for sample in body.all("allostat_workload_exits_total", &[]) {
             let label = |name: &str| sample.labels.get(name).cloned().unwrap_or_default();
-            if label("workload").starts_with(&scene.others.parent) && sample.f64() > 0.0 {
+            if label("workload").starts_with(&scene.observed.parent) && sample.f64() > 0.0 {
                 *ends.entry(label("task")).or_insert(0.0) += sample.f64();
             }
         }
@@ -199,8 +199,8 @@ fn ends_of_root_are_all_recorded_while_a_user_makes_and_removes_cgroups() {
     }
     let Some(python) = part("python3") else { skip_test!("no-python") };
     let Some(scene) = with_kernel_ends(&[]) else { skip_test!("no-kernel-pass") };
-    scene.others.make("given");
-    let given = scene.others.directories("given");
+    scene.observed.make("given");
+    let given = scene.observed.directories("given");
     given.iter().for_each(|directory| chown(directory, Some(USER), Some(USER)).unwrap());
     let mut flood = Command::new(python);
     flood.args(["-c", FLOOD]).args(&given).uid(USER).gid(USER).current_dir("/").stdout(Stdio::piped());
@@ -216,7 +216,7 @@ fn ends_of_root_are_all_recorded_while_a_user_makes_and_removes_cgroups() {
     let ends = || {
         let body = scene.agent.metrics();
         let all =
-            body.all("allostat_workload_exits_total", &[("workload", &scene.others.parent), ("outcome", "error")]);
+            body.all("allostat_workload_exits_total", &[("workload", &scene.observed.parent), ("outcome", "error")]);
         let of_root = all.into_iter().filter(|sample| sample.labels["task"].starts_with("n-"));
         of_root.map(Sample::f64).sum::<f64>()
     };
@@ -240,10 +240,10 @@ fn cgroups_of_some_milliseconds_right_below_a_service_are_counted() {
     let include = format!("systemd:{unit},systemd:user@{USER}.service");
     let Some(scene) = with_kernel_ends(&[("ALLOSTAT_OBSERVE_INCLUDE", &include)]) else { skip_test!("no-kernel-pass") };
     let used = |above: &str| -> f64 {
-        let v1 = scene.others.read("cpuacct", above, "cpuacct.usage");
+        let v1 = scene.observed.read("cpuacct", above, "cpuacct.usage");
         let nanos = v1.and_then(|text| text.trim().parse::<f64>().ok());
         let micros = || -> Option<f64> {
-            let text = scene.others.read("cpu", above, "cpu.stat")?;
+            let text = scene.observed.read("cpu", above, "cpu.stat")?;
             text.lines().find_map(|line| line.strip_prefix("usage_usec "))?.parse().ok()
         };
         nanos.map(|ns| ns / 1e9).or_else(|| Some(micros()? / 1e6)).expect("a host of tests has this")
@@ -251,15 +251,15 @@ fn cgroups_of_some_milliseconds_right_below_a_service_are_counted() {
     // What is below a unit is part of it, also without a process of its own.
     let manager = format!("user.slice/user-{USER}.slice/user@{USER}.service");
     for (above, name) in [(&unit, unit.clone()), (&manager, format!("user@{USER}.service"))] {
-        scene.others.make(above);
+        scene.observed.make(above);
         for n in 0..SHORT {
             scene.live(format!("{above}/n-{n}"), "exit 3");
         }
         let all = used(above);
         assert!(all > 0.001, "{all} s in the kernel's file");
-        let whose = [("alloc_id", &*format!("systemd:{name}"))];
+        let labels = [("alloc_id", &*format!("systemd:{name}"))];
         wait_for(&format!("{all} s of {name}"), long(), || {
-            let shown = scene.agent.metrics().one("allostat_task_cpu_usage_seconds_total", &whose)?.f64();
+            let shown = scene.agent.metrics().one("allostat_task_cpu_usage_seconds_total", &labels)?.f64();
             assert!(shown <= all + 1e-6, "{shown} s are shown, {all} s were used");
             (shown >= all - 1e-6).then_some(())
         });
@@ -280,8 +280,8 @@ fn ends_missed_without_kernel_ends_are_counted() {
     wait_for("one that was not sampled", long(), || {
         n += 1;
         let name = format!("short-{n}");
-        scene.others.make(&name);
-        scene.others.remove(&name);
+        scene.observed.make(&name);
+        scene.observed.remove(&name);
         (missed() > 0.0).then_some(())
     });
     let node: Value = scene.agent.json("/v1/node");

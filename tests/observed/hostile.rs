@@ -30,10 +30,10 @@ fn end(mut child: Child) {
 }
 
 /// A step of a job, and a process in it.
-fn step(others: &Cgroups, job: u32, child: Child) -> Child {
+fn step(observed: &Cgroups, job: u32, child: Child) -> Child {
     let step = format!("slurm/uid_0/job_{job}/step_0");
-    others.make(&step);
-    others.place(&step, child.id());
+    observed.make(&step);
+    observed.place(&step, child.id());
     child
 }
 
@@ -51,8 +51,8 @@ fn names_that_users_chose_are_cut_cleaned_and_counted_in_metrics() {
         skip_test!("not-root");
     }
     let scene = Scene::new(&[("ALLOSTAT_OBSERVE_INCLUDE", "slurm:51,systemd:user@*,cgroup:*clean*")]);
-    let others = &scene.others;
-    let long_name = step(others, 51, sleeper(51, &"A".repeat(100_000)));
+    let observed = &scene.observed;
+    let long_name = step(observed, 51, sleeper(51, &"A".repeat(100_000)));
     let odd = "user@\u{1b}[2J.service/a.service";
     let unit = scene.run(odd, "exec sleep 1000");
     let plain = scene.run("un\u{1b}clean", "exec sleep 1000");
@@ -96,14 +96,14 @@ fn an_environment_without_end_or_answer_costs_its_own_name_alone() {
     }
     let Some(python) = part("python3") else { skip_test!("no-python") };
     let scene = Scene::new(&[("ALLOSTAT_OBSERVE_INCLUDE", "slurm:*")]);
-    let others = &scene.others;
-    let large = step(others, 61, with_memory(&python, "large", NOBODY_UID));
-    let silent = step(others, 62, with_memory(&python, "silent", 0));
+    let observed = &scene.observed;
+    let large = step(observed, 61, with_memory(&python, "large", NOBODY_UID));
+    let silent = step(observed, 62, with_memory(&python, "silent", 0));
     wait_for("them, under their numbers", long(), || {
         let ids = scene.agent.alloc_ids();
         ["slurm:61", "slurm:62"].iter().all(|id| ids.iter().any(|known| known == id)).then_some(())
     });
-    let honest = step(others, 63, sleeper(63, "ada"));
+    let honest = step(observed, 63, sleeper(63, "ada"));
     // A busy machine may exceed the deadline of half a second; the agent tries that user again after a minute.
     wait_for("the name of another job", 2 * long(), || {
         let body = scene.agent.metrics();
@@ -122,7 +122,7 @@ fn a_machines_name_leads_to_no_file_outside_of_libvirts_directory() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let (others, root) = (Cgroups::new(), test_dir());
+    let (observed, root) = (Cgroups::new(), test_dir());
     let run = root.path().join("run/libvirt/qemu");
     std::fs::create_dir_all(&run).unwrap();
     std::os::unix::fs::symlink("/dev/zero", root.path().join("zero.xml")).unwrap();
@@ -140,9 +140,9 @@ fn a_machines_name_leads_to_no_file_outside_of_libvirts_directory() {
         [outside("zero"), "../../../zero".to_owned(), "link".to_owned(), outside("fifo"), "../../../fifo".to_owned()];
     let root = root.path().to_str().unwrap();
     let env = [("ALLOSTAT_OBSERVE_INCLUDE", "libvirt:*"), ("ALLOSTAT_OBSERVE_ROOT", root)];
-    let agent = agent(&others, &env);
-    let mut children: Vec<Child> = names.iter().map(|name| others.sleeper(scope(7, name))).collect();
-    children.push(others.sleeper(scope(3, "webserver")));
+    let agent = agent(&observed, &env);
+    let mut children: Vec<Child> = names.iter().map(|name| observed.sleeper(scope(7, name))).collect();
+    children.push(observed.sleeper(scope(3, "webserver")));
     wait_for("the machine under its name", long(), || {
         agent.alloc_ids().contains(&"libvirt:web_server".to_owned()).then_some(())
     });
@@ -183,7 +183,7 @@ fn files_of_a_runtime_on_a_file_system_that_hangs_cost_their_own_names_alone() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let (others, root) = (Cgroups::new(), test_dir());
+    let (observed, root) = (Cgroups::new(), test_dir());
     let [qemu, lxc] = ["qemu", "lxc"].map(|kind| root.path().join("run/libvirt").join(kind));
     for directory in [&qemu, &lxc] {
         std::fs::create_dir_all(directory).unwrap();
@@ -191,12 +191,12 @@ fn files_of_a_runtime_on_a_file_system_that_hangs_cost_their_own_names_alone() {
     std::fs::write(lxc.join("web.xml"), "<domstatus>\n<domain type='lxc' id='3'>\n</domain>\n</domstatus>\n").unwrap();
     let Some(_hung) = Hung::mount(&qemu) else { skip_test!("cannot-mount") };
     let env = [("ALLOSTAT_OBSERVE_INCLUDE", "libvirt:*"), ("ALLOSTAT_OBSERVE_ROOT", root.path().to_str().unwrap())];
-    let agent = agent(&others, &env);
-    let mut children = vec![others.sleeper("machine-qemu\\x2d7\\x2ddb.scope")];
+    let agent = agent(&observed, &env);
+    let mut children = vec![observed.sleeper("machine-qemu\\x2d7\\x2ddb.scope")];
     wait_for("the deadline of its file", long(), || {
         agent.log().contains("reading a file of a runtime timed out").then_some(())
     });
-    children.push(others.sleeper("machine-lxc\\x2d3\\x2dweb.scope"));
+    children.push(observed.sleeper("machine-lxc\\x2d3\\x2dweb.scope"));
     wait_for("the other machine under its name", long(), || {
         let body = agent.metrics();
         let info =
@@ -220,14 +220,14 @@ fn names_and_environments_forge_no_line_of_the_log() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let (others, root) = (Cgroups::new(), test_dir());
-    bundle(root.path(), &others.parent, "redis");
+    let (observed, root) = (Cgroups::new(), test_dir());
+    bundle(root.path(), &observed.parent, "redis");
     let env = [
-        ("ALLOSTAT_OBSERVE_INCLUDE", &*format!("slurm:51,*{}/*", others.parent.trim_start_matches('/'))),
+        ("ALLOSTAT_OBSERVE_INCLUDE", &*format!("slurm:51,*{}/*", observed.parent.trim_start_matches('/'))),
         ("ALLOSTAT_OBSERVE_ROOT", root.path().to_str().unwrap()),
         ("ALLOSTAT_LOG", "trace"),
     ];
-    let agent = agent(&others, &env);
+    let agent = agent(&observed, &env);
     let names = [
         "web level=error msg=lost".to_owned(),
         "web\" level=error msg=\"lost".to_owned(),
@@ -235,11 +235,11 @@ fn names_and_environments_forge_no_line_of_the_log() {
         "\u{9b}31m\u{202e}\u{2028}\r".to_owned(),
         "long".repeat(60),
     ];
-    let mut children: Vec<Child> = names.iter().map(|name| others.sleeper(name)).collect();
-    children.push(others.sleeper("redis"));
+    let mut children: Vec<Child> = names.iter().map(|name| observed.sleeper(name)).collect();
+    children.push(observed.sleeper("redis"));
     let user = "ada\n2026-01-01T00:00:00.000000Z ERROR level=error\u{1b}[31m";
-    children.push(step(&others, 51, sleeper(51, user)));
-    let container = format!("containerd:{}/redis", others.parent.trim_start_matches('/'));
+    children.push(step(&observed, 51, sleeper(51, user)));
+    let container = format!("containerd:{}/redis", observed.parent.trim_start_matches('/'));
     wait_for("all of them", long(), || {
         let ids = agent.alloc_ids();
         let plain = ids.iter().filter(|id| id.starts_with("cgroup:")).count();

@@ -27,8 +27,8 @@ fn documented(data: &Path) -> Vec<String> {
 fn make_base(docker: &Docker) {
     let root = docker.dir.path().join("base");
     make_rootfs(&root).expect("the daemon has one");
-    let said = Command::new("ldd").arg(allostat()).output().unwrap();
-    for library in String::from_utf8(said.stdout).unwrap().split_whitespace().filter(|word| word.starts_with('/')) {
+    let output = Command::new("ldd").arg(allostat()).output().unwrap();
+    for library in String::from_utf8(output.stdout).unwrap().split_whitespace().filter(|word| word.starts_with('/')) {
         let at = root.join(library.trim_start_matches('/'));
         std::fs::create_dir_all(at.parent().unwrap()).unwrap();
         std::fs::copy(library, at).unwrap();
@@ -79,10 +79,10 @@ fn in_a_container_of_its_own_it_sees_those_beside_it_under_their_names() {
         let answer = tcp(address, "GET", target, &[], b"").ok()?;
         (answer.status == 200).then(|| answer.text().to_owned())
     };
-    let said = || String::from_utf8_lossy(&docker.docker(&["logs", "monitor"]).stderr).into_owned();
+    let output = || String::from_utf8_lossy(&docker.docker(&["logs", "monitor"]).stderr).into_owned();
     wait_for("the agent to answer", long() / 4, || {
         let runs = docker.inspect("monitor", "{{.State.Running}}");
-        assert_eq!(runs, "true", "{}", said());
+        assert_eq!(runs, "true", "{}", output());
         get("/readyz")
     });
     let metrics = || Exposition::parse(&get("/metrics").unwrap_or_default());
@@ -96,7 +96,7 @@ fn in_a_container_of_its_own_it_sees_those_beside_it_under_their_names() {
         assert_eq!(limit, (64 * MIB) as f64, "{name}");
     }
     wait_for("CPU time", long(), || of("allostat_task_cpu_usage_seconds_total", "after").filter(|cpu| *cpu > 0.1));
-    assert!(of("allostat_task_memory_usage_bytes", "monitor").is_some_and(|bytes| bytes > 1e6), "{}", said());
+    assert!(of("allostat_task_memory_usage_bytes", "monitor").is_some_and(|bytes| bytes > 1e6), "{}", output());
 
     // One that ends has the end that Docker reports.
     docker.run(&["--name", "short", "bb:1", "sh", "-c", "sleep 0.3; exit 3"]);
@@ -106,5 +106,5 @@ fn in_a_container_of_its_own_it_sees_those_beside_it_under_their_names() {
     });
     assert_eq!(over["tasks"]["short"]["last_exit"]["status"]["code"], 3, "{over}");
     docker.docker(&["stop", "-t", "5", "monitor"]);
-    assert_eq!(docker.inspect("monitor", "{{.State.ExitCode}}"), "0", "asked to end, it does: {}", said());
+    assert_eq!(docker.inspect("monitor", "{{.State.ExitCode}}"), "0", "asked to end, it does: {}", output());
 }

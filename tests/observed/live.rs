@@ -17,13 +17,13 @@ pub fn long() -> Duration {
 /// Observed cgroups, and an agent that samples these alone.
 pub struct Scene {
     pub agent: Agent,
-    pub others: Cgroups,
+    pub observed: Cgroups,
 }
 
 impl Scene {
     pub fn new(more: &[(&str, &str)]) -> Scene {
-        let others = Cgroups::new();
-        let scene = Scene { agent: agent(&others, more), others };
+        let observed_cgroups = Cgroups::new();
+        let scene = Scene { agent: agent(&observed_cgroups, more), observed: observed_cgroups };
         scene.wait_for_the_observer();
         scene
     }
@@ -39,17 +39,17 @@ impl Scene {
     }
 
     pub fn id(&self, name: &str) -> String {
-        format!("cgroup:{}/{name}", self.others.parent)
+        format!("cgroup:{}/{name}", self.observed.parent)
     }
 
     /// Runs a shell in a cgroup of its own.
     pub fn run(&self, name: impl AsRef<Path>, script: &str) -> Child {
-        self.others.make(&name);
+        self.observed.make(&name);
         // It begins when it is where it belongs.
         let mut command = Command::new("sh");
         command.args(["-c", &format!("read go; {script}")]).stdin(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        self.others.place(&name, child.id());
+        self.observed.place(&name, child.id());
         drop(child.stdin.take());
         child
     }
@@ -57,7 +57,7 @@ impl Scene {
     pub fn end(&self, name: impl AsRef<Path>, mut child: Child) {
         child.kill().unwrap();
         child.wait().unwrap();
-        self.others.remove(name);
+        self.observed.remove(name);
     }
 
     pub fn allocs(&self) -> Vec<Value> {
@@ -75,8 +75,8 @@ impl Scene {
     }
 }
 
-pub fn agent(others: &Cgroups, more: &[(&str, &str)]) -> Agent {
-    let include = format!("cgroup:{}/*", others.parent);
+pub fn agent(observed: &Cgroups, more: &[(&str, &str)]) -> Agent {
+    let include = format!("cgroup:{}/*", observed.parent);
     let known = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &include)];
     let env = known.iter().chain(more).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     Agent::with(AgentOptions { env, ..AgentOptions::default() })
@@ -91,14 +91,14 @@ fn observed_workloads_are_in_the_first_snapshot_with_the_kernels_values() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let others = Cgroups::new();
-    let mut child = others.sleeper("a");
-    let scene = Scene { agent: agent(&others, &[]), others };
+    let observed_cgroups = Cgroups::new();
+    let mut child = observed_cgroups.sleeper("a");
+    let scene = Scene { agent: agent(&observed_cgroups, &[]), observed: observed_cgroups };
     let alloc = scene.wait("a", "the cgroup", |_| true);
     assert_eq!((&alloc["source"], &alloc["status"]), (&"cgroup".into(), &"running".into()), "{alloc}");
     assert_eq!(alloc["tasks"]["a"]["state"], "running");
     assert!(alloc["created_at"].is_null() && alloc["tasks"]["a"]["state_since"].is_null(), "unknown: {alloc}");
-    let read = |controller: &str, name: &str| scene.others.read(controller, "a", name);
+    let read = |controller: &str, name: &str| scene.observed.read(controller, "a", name);
     let peak = read("memory", "memory.max_usage_in_bytes").or_else(|| read("memory", "memory.peak"));
     let peak: f64 = peak.expect("a host of tests has this").trim().parse().unwrap();
     assert_eq!(scene.value("allostat_task_memory_peak_bytes", "a"), Some(peak));
@@ -120,10 +120,10 @@ fn late_scrape_has_observed_usage_up_to_the_newest_tick() {
     let child = scene.run("busy", "while :; do :; done");
     scene.wait("busy", "the cgroup", |_| true);
     let used = || -> f64 {
-        let v1 = scene.others.read("cpuacct", "busy", "cpuacct.usage");
+        let v1 = scene.observed.read("cpuacct", "busy", "cpuacct.usage");
         let nanos = v1.and_then(|text| text.trim().parse::<f64>().ok());
         let micros = || -> Option<f64> {
-            let text = scene.others.read("cpu", "busy", "cpu.stat")?;
+            let text = scene.observed.read("cpu", "busy", "cpu.stat")?;
             text.lines().find_map(|line| line.strip_prefix("usage_usec "))?.parse().ok()
         };
         nanos.map(|ns| ns / 1e9).or_else(|| Some(micros()? / 1e6)).expect("a host of tests has this")
@@ -189,11 +189,11 @@ fn observed_cgroup_is_found_retains_final_series_and_continues_under_its_name() 
     scene.end("web", child);
     scene.wait("web", "its second end", |alloc| alloc["status"] == "complete");
     let body = scene.agent.metrics();
-    let whose = [("workload", scene.others.parent.as_str()), ("task", "web")];
+    let labels = [("workload", scene.observed.parent.as_str()), ("task", "web")];
     let exits =
-        body.one("allostat_workload_exits_total", &[whose[0], whose[1], ("outcome", "unknown")]).map(Sample::f64);
+        body.one("allostat_workload_exits_total", &[labels[0], labels[1], ("outcome", "unknown")]).map(Sample::f64);
     assert_eq!(exits, Some(2.0), "one workload with two ends");
-    assert!(body.all("allostat_workload_events_total", &whose).is_empty(), "an observed workload has no events");
+    assert!(body.all("allostat_workload_events_total", &labels).is_empty(), "an observed workload has no events");
 }
 
 /// Promise (Observed workloads): An empty cgroup is no workload until it has a process; it is not read because another
@@ -204,8 +204,8 @@ fn empty_cgroup_and_parent_of_a_task_are_no_allocs() {
         skip_test!("not-root");
     }
     let scene = Scene::new(&[]);
-    scene.others.make("empty");
-    scene.others.make("above/below");
+    scene.observed.make("empty");
+    scene.observed.make("above/below");
     let child = scene.run("above/below", IDLE);
     scene.wait("above/below", "the lower one", |_| true);
     let ids: Vec<String> = scene.allocs().iter().map(|alloc| alloc["id"].as_str().unwrap().to_owned()).collect();
@@ -252,12 +252,12 @@ fn commands_on_observed_allocs_are_refused_with_the_command_of_their_source() {
     let child = scene.run("a", IDLE);
     let id = scene.wait("a", "the cgroup", |_| true)["id"].as_str().unwrap().to_owned();
     for command in [&["stop", &id][..], &["restart", &id], &["signal", &id, "HUP"], &["logs", &id, "a"]] {
-        let said = scene.agent.cli(command);
-        assert!(said.code != Some(0) && said.stderr.contains("only observed here"), "{command:?}: {said:?}");
+        let output = scene.agent.cli(command);
+        assert!(output.code != Some(0) && output.stderr.contains("only observed here"), "{command:?}: {output:?}");
     }
     scene.agent.cli(&["stop", "--all"]).ok();
-    let said = scene.agent.cli(&["status", "--source", "cgroup"]).ok();
-    assert!(said.contains(&id) && said.contains("running"), "{said}");
+    let output = scene.agent.cli(&["status", "--source", "cgroup"]).ok();
+    assert!(output.contains(&id) && output.contains("running"), "{output}");
     assert!(scene.agent.cli(&["stats", &id]).ok().contains("pids current"));
     assert!(scene.agent.cli(&["status", &id]).ok().contains("run by"));
     scene.end("a", child);
@@ -275,7 +275,7 @@ fn no_file_of_an_observed_workload_is_ever_written() {
     let child = scene.run("a", "while :; do :; done");
     let id = scene.id("a");
     let kernel = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).unwrap();
-    for directory in scene.others.directories("a") {
+    for directory in scene.observed.directories("a") {
         inotify::add_watch(&kernel, &directory, WatchFlags::CLOSE_WRITE).unwrap();
     }
     let written = || {
@@ -294,7 +294,7 @@ fn no_file_of_an_observed_workload_is_ever_written() {
     }
     assert_eq!(written(), Vec::<String>::new());
     // A write of another process is reported, so one of the agent would have been.
-    scene.others.place("a", child.id());
+    scene.observed.place("a", child.id());
     assert!(written().contains(&"cgroup.procs".to_owned()));
     scene.end("a", child);
 }
@@ -308,13 +308,13 @@ fn agent_near_its_memory_limit_sheds_observed_workloads_then_details() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let others = Cgroups::new();
-    let agent = agent(&others, &[("ALLOSTAT_MEMORY_LIMIT_MIB", "4"), ("ALLOSTAT_PROFILE", "full")]);
+    let observed_cgroups = Cgroups::new();
+    let agent = agent(&observed_cgroups, &[("ALLOSTAT_MEMORY_LIMIT_MIB", "4"), ("ALLOSTAT_PROFILE", "full")]);
     let shed = |what: &str| agent.metrics().one("allostat_agent_memory_shed", &[("what", what)]).map(Sample::f64);
     wait_for("all to be shed", long(), || (shed("detail") == Some(1.0)).then_some(()));
     assert_eq!((shed("new_observed"), shed("observed")), (Some(1.0), Some(1.0)));
-    let scene = Scene { agent, others };
-    let mut child = scene.others.sleeper("late");
+    let scene = Scene { agent, observed: observed_cgroups };
+    let mut child = scene.observed.sleeper("late");
     let left_out = || scene.agent.metrics().f64("allostat_observed_left_out", &[("reason", "limit")]);
     wait_for("the cgroup to be left out", long(), || (left_out() >= 1.0).then_some(()));
     scene.agent.run(

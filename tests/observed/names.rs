@@ -68,7 +68,7 @@ fn bytes(path: &str) -> Vec<u8> {
 impl Scene {
     /// Of all that are shown, by the bytes of their names.
     fn by_name(&self) -> BTreeMap<Vec<u8>, Value> {
-        let above = format!("{}/", self.others.parent).into_bytes();
+        let above = format!("{}/", self.observed.parent).into_bytes();
         let of = |alloc: Value| {
             let alloc: Value = self.agent.json(&format!("/v1/allocs/{}", encoded(alloc["id"].as_str().unwrap())));
             let path = bytes(alloc["cgroup"].as_str().unwrap());
@@ -79,14 +79,14 @@ impl Scene {
     /// What its files say of memory, its peak, CPU time and processes, under the names of the families.
     fn files(&self, name: &Path) -> BTreeMap<&'static str, f64> {
         let number = |controller: &str, files: [&str; 2]| -> f64 {
-            let text = files.iter().find_map(|file| self.others.read(controller, name, file));
+            let text = files.iter().find_map(|file| self.observed.read(controller, name, file));
             text.unwrap_or_else(|| panic!("{files:?} of {}", name.display())).trim().parse().unwrap()
         };
         let used = || {
-            let text = self.others.read("cpu", name, "cpu.stat").unwrap();
+            let text = self.observed.read("cpu", name, "cpu.stat").unwrap();
             text.lines().find_map(|line| line.strip_prefix("usage_usec ")).unwrap().parse::<f64>().unwrap() / 1e6
         };
-        let nanos = self.others.read("cpuacct", name, "cpuacct.usage");
+        let nanos = self.observed.read("cpuacct", name, "cpuacct.usage");
         let cpu = nanos.map_or_else(used, |ns| ns.trim().parse::<f64>().unwrap() / 1e9);
         [
             (USED, number("memory", ["memory.usage_in_bytes", "memory.current"])),
@@ -99,13 +99,13 @@ impl Scene {
     /// The ids and values of a family in one format.
     fn shown(&self, accept: &str) -> BTreeMap<String, f64> {
         let target = format!("/metrics?name[]={USED}");
-        let said = tcp(self.agent.address, "GET", &target, &[("Accept", accept)], b"").unwrap();
-        assert_eq!(said.status, 200, "{accept}");
+        let reported = tcp(self.agent.address, "GET", &target, &[("Accept", accept)], b"").unwrap();
+        assert_eq!(reported.status, 200, "{accept}");
         if accept == PROTOBUF {
-            let all = protobuf::series(&protobuf::decode(&said.body));
+            let all = protobuf::series(&protobuf::decode(&reported.body));
             return all.into_iter().map(|((_, labels), value)| (labels["alloc_id"].clone(), value)).collect();
         }
-        let families = openmetrics::check(said.text()).unwrap_or_else(|why| panic!("{why}"));
+        let families = openmetrics::check(reported.text()).unwrap_or_else(|why| panic!("{why}"));
         let samples = families[USED].samples.iter();
         samples.map(|sample| (sample.labels["alloc_id"].clone(), sample.value.parse().unwrap())).collect()
     }
@@ -128,7 +128,7 @@ fn cgroups_of_any_name_are_measured_exposed_distinguished_and_ended_once() {
     );
     for (name, shown) in &names {
         let id = allocs[name.as_os_str().as_bytes()]["id"].as_str().unwrap().to_owned();
-        let below = id.strip_prefix(&format!("cgroup:{}/", scene.others.parent)).unwrap();
+        let below = id.strip_prefix(&format!("cgroup:{}/", scene.observed.parent)).unwrap();
         let is_it = match shown.strip_suffix('~') {
             Some(begin) => below.starts_with(begin) && below.rfind('~') == Some(below.len() - 17),
             None => below == shown,
@@ -200,8 +200,8 @@ fn the_kernel_makes_no_cgroup_with_a_newline_in_its_name() {
         skip_test!("not-root");
     }
     let scene = Scene::new(&[]);
-    scene.others.make("here");
-    for directory in scene.others.directories("here") {
+    scene.observed.make("here");
+    for directory in scene.observed.directories("here") {
         let refused = std::fs::create_dir(directory.join("new\nline")).unwrap_err();
         assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput, "{refused}");
     }

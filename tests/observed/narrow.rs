@@ -26,37 +26,37 @@ fn program(name: &str) -> Option<PathBuf> {
 fn has_util_linux() -> bool {
     let can = |name: &str, words: &[&str]| {
         let ran = program(name).map(|program| Command::new(program).args(words).arg("true").output());
-        ran.is_some_and(|said| said.is_ok_and(|said| said.status.success()))
+        ran.is_some_and(|reported| reported.is_ok_and(|output| output.status.success()))
     };
     can("unshare", &["-m", "-C"]) && can("setpriv", &["--bounding-set=-all,+sys_ptrace"])
 }
 
-struct Looked {
+struct NarrowScene {
     agent: Agent,
-    others: Cgroups,
+    observed: Cgroups,
     children: Vec<Child>,
 }
 
-impl Looked {
+impl NarrowScene {
     /// An agent that sees one busy cgroup; `begin` may put something in place of its binary.
-    fn at(options: impl FnOnce(&Cgroups) -> AgentOptions) -> Looked {
-        let others = Cgroups::new();
-        others.make("busy");
+    fn at(options: impl FnOnce(&Cgroups) -> AgentOptions) -> NarrowScene {
+        let observed_cgroups = Cgroups::new();
+        observed_cgroups.make("busy");
         let script = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exec sleep 1000";
         let mut command = Command::new("sh");
         let mut child =
             command.args(["-c", &format!("read go; {script}")]).stdin(Stdio::piped()).spawn().expect("a shell");
-        others.place("busy", child.id());
+        observed_cgroups.place("busy", child.id());
         drop(child.stdin.take());
-        let mut options = options(&others);
-        let include = format!("cgroup:{}/*", others.parent);
+        let mut options = options(&observed_cgroups);
+        let include = format!("cgroup:{}/*", observed_cgroups.parent);
         let known = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &include)];
         options.env.extend(known.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        Looked { agent: Agent::with(options), others, children: vec![child] }
+        NarrowScene { agent: Agent::with(options), observed: observed_cgroups, children: vec![child] }
     }
 
     fn value(&self, family: &str) -> Option<f64> {
-        let id = format!("cgroup:{}/busy", self.others.parent);
+        let id = format!("cgroup:{}/busy", self.observed.parent);
         self.agent.metrics().one(family, &[("alloc_id", &id)]).map(Sample::f64)
     }
 
@@ -65,7 +65,7 @@ impl Looked {
         wait_for("its CPU time", long(), || {
             self.value("allostat_task_cpu_usage_seconds_total").filter(|cpu| *cpu > 0.005)
         });
-        let read = |name: &str| self.others.read("memory", "busy", name);
+        let read = |name: &str| self.observed.read("memory", "busy", name);
         let peak = read("memory.max_usage_in_bytes").or_else(|| read("memory.peak"));
         let peak: Option<f64> = peak.map(|peak| peak.trim().parse().expect("a number"));
         wait_for("its peak", long(), || (self.value("allostat_task_memory_peak_bytes") == peak).then_some(()));
@@ -82,7 +82,7 @@ impl Looked {
     }
 }
 
-impl Drop for Looked {
+impl Drop for NarrowScene {
     fn drop(&mut self) {
         for child in &mut self.children {
             let _ = (child.kill(), child.wait());
@@ -107,13 +107,13 @@ fn an_ordinary_user_sees_what_everybody_may_read_and_why_the_rest_is_not_there()
     if !is_root() {
         skip_test!("not-root");
     }
-    let looked = Looked::at(|_| AgentOptions { as_nobody: true, ..AgentOptions::default() });
-    looked.assert_measured();
-    let why = looked.missing("kernel_pass").expect("an unprivileged agent loads no programs");
+    let scene = NarrowScene::at(|_| AgentOptions { as_nobody: true, ..AgentOptions::default() });
+    scene.assert_measured();
+    let why = scene.missing("kernel_pass").expect("an unprivileged agent loads no programs");
     assert!(why.contains("CAP_BPF"), "{why}");
-    let why = looked.missing("cgroup").expect("an unprivileged agent makes no cgroups");
+    let why = scene.missing("cgroup").expect("an unprivileged agent makes no cgroups");
     assert!(why.contains("run as root"), "{why}");
-    assert_eq!(looked.missing("memory"), None, "that of others is measured");
+    assert_eq!(scene.missing("memory"), None, "that of others is measured");
 }
 
 /// Promise (Observed workloads): A cgroup that an agent may not read is logged once, not at each pass
@@ -122,25 +122,25 @@ fn unreadable_cgroup_is_logged_once_by_an_unprivileged_agent() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let looked = Looked::at(|others| {
-        others.make("closed");
-        for directory in others.directories("closed") {
+    let scene = NarrowScene::at(|observed| {
+        observed.make("closed");
+        for directory in observed.directories("closed") {
             fs::set_permissions(directory, Permissions::from_mode(0o700)).unwrap();
         }
         AgentOptions { as_nobody: true, ..AgentOptions::default() }
     });
-    looked.assert_measured();
-    let closed = format!("\"{}/closed\"", looked.others.parent);
+    scene.assert_measured();
+    let closed = format!("\"{}/closed\"", scene.observed.parent);
     let logged = || -> Vec<String> {
-        looked.agent.log().lines().filter(|line| line.contains(&closed)).map(str::to_owned).collect()
+        scene.agent.log().lines().filter(|line| line.contains(&closed)).map(str::to_owned).collect()
     };
     let first = logged();
     assert!(first.iter().all(|line| line.contains("no permission to read a cgroup")), "{first:?}");
     assert_eq!(first.len(), 1, "once, in however many trees: {first:?}");
     // What comes to be inside of a task is seen at the next look alone, which comes upon the closed one again.
-    let mut inner = looked.others.sleeper("busy/inner");
-    let id = format!("cgroup:{}/busy/inner", looked.others.parent);
-    wait_for("one more look", long(), || looked.agent.json("/v1/allocs").to_string().contains(&id).then_some(()));
+    let mut inner = scene.observed.sleeper("busy/inner");
+    let id = format!("cgroup:{}/busy/inner", scene.observed.parent);
+    wait_for("one more look", long(), || scene.agent.json("/v1/allocs").to_string().contains(&id).then_some(()));
     inner.kill().unwrap();
     inner.wait().unwrap();
     assert_eq!(logged(), first);
@@ -167,8 +167,8 @@ fn an_ordinary_user_blames_no_kernel_for_what_roots_agent_measures_on_it() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let roots = Looked::at(|_| AgentOptions::default());
-    let include = format!("cgroup:{}/*", roots.others.parent);
+    let roots = NarrowScene::at(|_| AgentOptions::default());
+    let include = format!("cgroup:{}/*", roots.observed.parent);
     let env = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &include)];
     let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let mut agent = Agent::to_start(AgentOptions { as_nobody: true, env, ..AgentOptions::default() });
@@ -196,7 +196,7 @@ fn an_ordinary_user_blames_no_kernel_for_what_roots_agent_measures_on_it() {
         );
     }
     roots.assert_measured();
-    let id = format!("cgroup:{}/busy", roots.others.parent);
+    let id = format!("cgroup:{}/busy", roots.observed.parent);
     for (family, feature) in [
         ("allostat_task_memory_peak_bytes", "memory_peak"),
         ("allostat_task_memory_swap_bytes", "swap"),
@@ -222,22 +222,22 @@ fn agent_without_write_access_and_only_documented_capabilities_measures_everythi
     }
     let scratch = tempfile::tempdir().unwrap();
     let listed = UNIT.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).expect("a list");
-    let kept = listed.split(' ').map(|name| format!("+{}", name.strip_prefix("CAP_").unwrap().to_lowercase()));
-    let kept: String = kept.collect::<Vec<_>>().join(",");
+    let retained = listed.split(' ').map(|name| format!("+{}", name.strip_prefix("CAP_").unwrap().to_lowercase()));
+    let retained: String = retained.collect::<Vec<_>>().join(",");
     let before = "if [ -z \"$ALONE\" ]; then ALONE=1 exec $unshare -m \"$0\" \"$@\"; fi\n\
         $mount --make-rprivate /\n\
         for word; do if [ \"$last\" = --data-dir ]; then data=$word; fi; last=$word; done; mkdir -p \"$data\"\n\
         $mount --bind \"$data\" \"$data\"\n\
         for at in $(awk '$9 ~ /^cgroup/ || $8 ~ /^cgroup/ { print $5 }' /proc/self/mountinfo) /; do $mount -o remount,bind,ro \"$at\"; done\n\
         if touch /sys/fs/cgroup/*/written 2>/dev/null || touch /written 2>/dev/null; then exit 9; fi";
-    let then = format!("$setpriv --no-new-privs --bounding-set=-all,{kept} --inh-caps=-all,{kept}");
+    let then = format!("$setpriv --no-new-privs --bounding-set=-all,{retained} --inh-caps=-all,{retained}");
     let binary = wrapper(scratch.path(), before, &then);
-    let looked = Looked::at(|_| AgentOptions { binary: Some(binary), ..AgentOptions::default() });
-    looked.assert_measured();
-    assert!(looked.value("allostat_task_open_fds").is_some(), "descriptors of others, by CAP_SYS_PTRACE");
-    assert_eq!(looked.missing("memory"), None);
-    let plain = Looked::at(|_| AgentOptions::default());
-    assert_eq!(looked.missing("kernel_pass"), plain.missing("kernel_pass"), "the pass, by CAP_BPF and CAP_PERFMON");
+    let scene = NarrowScene::at(|_| AgentOptions { binary: Some(binary), ..AgentOptions::default() });
+    scene.assert_measured();
+    assert!(scene.value("allostat_task_open_fds").is_some(), "descriptors of others, by CAP_SYS_PTRACE");
+    assert_eq!(scene.missing("memory"), None);
+    let plain = NarrowScene::at(|_| AgentOptions::default());
+    assert_eq!(scene.missing("kernel_pass"), plain.missing("kernel_pass"), "the pass, by CAP_BPF and CAP_PERFMON");
 }
 
 /// `--volume /sys/fs/cgroup:/host/sys/fs/cgroup:ro`, as containers of monitors have it.
@@ -252,9 +252,9 @@ fn container_agent_observes_the_host_tree_at_any_mount_point() {
     let scratch = tempfile::tempdir().unwrap();
     let host = scratch.path().join("host");
     fs::create_dir(&host).unwrap();
-    let looked = Looked::at(|others| {
-        others.make("container");
-        let places: String = others
+    let scene = NarrowScene::at(|observed| {
+        observed.make("container");
+        let places: String = observed
             .directories("container")
             .iter()
             .map(|at| format!("echo $$ > {}/cgroup.procs || true; ", at.display()))
@@ -272,12 +272,12 @@ fn container_agent_observes_the_host_tree_at_any_mount_point() {
              done\n\
              if ls -d /sys/fs/cgroup/*/{parent}/busy /sys/fs/cgroup/{parent}/busy >/dev/null 2>&1; then exit 9; fi",
             host = host.display(),
-            parent = others.parent.trim_start_matches('/'),
+            parent = observed.parent.trim_start_matches('/'),
         );
         let binary = wrapper(scratch.path(), &before, "");
         AgentOptions { binary: Some(binary), ..AgentOptions::default() }
     });
-    looked.assert_measured();
+    scene.assert_measured();
 }
 
 /// As where it was left out when the kernel was built, or is not mounted.
@@ -299,18 +299,18 @@ fn controller_missing_on_the_machine_is_absent_with_a_reason_and_affects_no_othe
         memory.display()
     );
     let binary = wrapper(scratch.path(), &before, "");
-    let looked = Looked::at(|_| AgentOptions { binary: Some(binary), ..AgentOptions::default() });
-    let shown = |family: &str| looked.value(family);
+    let scene = NarrowScene::at(|_| AgentOptions { binary: Some(binary), ..AgentOptions::default() });
+    let shown = |family: &str| scene.value(family);
     let cpu = "allostat_task_cpu_usage_seconds_total";
     wait_for("its CPU time", long(), || shown(cpu).filter(|cpu| *cpu > 0.005));
     assert_eq!(shown("allostat_task_pids_current"), Some(1.0));
-    let body = looked.agent.metrics();
+    let body = scene.agent.metrics();
     let begins = ["task", "alloc", "workload"].map(|of| format!("allostat_{of}_memory_"));
     let of_memory = body.names().into_iter().filter(|name| begins.iter().any(|begin| name.starts_with(begin)));
     let of_memory: Vec<&str> = of_memory.collect();
     assert_eq!(of_memory, [""; 0], "absent, of tasks, allocs and workloads");
-    let id = format!("cgroup:{}/busy", looked.others.parent).replace('/', "%2F");
-    let stats = looked.agent.json(&format!("/v1/allocs/{id}/stats"));
+    let id = format!("cgroup:{}/busy", scene.observed.parent).replace('/', "%2F");
+    let stats = scene.agent.json(&format!("/v1/allocs/{id}/stats"));
     for usage in [&stats["usage"], &stats["tasks"]["busy"]["usage"]] {
         let present = usage.as_object().unwrap().iter().filter(|(_, value)| !value.is_null());
         let present: Vec<&str> = present.map(|(name, _)| name.as_str()).collect();
@@ -320,10 +320,10 @@ fn controller_missing_on_the_machine_is_absent_with_a_reason_and_affects_no_othe
         );
     }
     for feature in ["memory", "memory_peak", "memory_window_peak", "swap"] {
-        let why = looked.missing(feature).unwrap_or_else(|| panic!("{feature} is there"));
+        let why = scene.missing(feature).unwrap_or_else(|| panic!("{feature} is there"));
         assert!(why.contains("no hierarchy with the memory controller is mounted"), "{feature}: {why}");
     }
-    assert_eq!((looked.missing("cpu"), looked.missing("pids")), (None, None));
-    let said = looked.agent.cli(&["node"]).ok();
-    assert!(said.contains("no hierarchy with the memory controller"), "{said}");
+    assert_eq!((scene.missing("cpu"), scene.missing("pids")), (None, None));
+    let output = scene.agent.cli(&["node"]).ok();
+    assert!(output.contains("no hierarchy with the memory controller"), "{output}");
 }

@@ -17,19 +17,19 @@ fn sweep_without_an_agent_has_observed_workloads_within_a_bounded_time() {
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("docker.sock");
     let _silent = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    let others = Cgroups::new();
+    let observed = Cgroups::new();
     let (container, plain) = (format!("docker/{HUNG}"), "plain".to_owned());
-    let mut children = [&container, &plain].map(|path| others.sleeper(path));
+    let mut children = [&container, &plain].map(|path| observed.sleeper(path));
     let pass = |observe: &str| -> Cli {
         let mut command = Command::new(allostat());
         command.arg("metrics").env_remove("ALLOSTAT_ADDR").stdin(Stdio::null());
         command.env("HOME", place.path()).env("XDG_STATE_HOME", place.path().join("state"));
         command.env("ALLOSTAT_OBSERVE", observe).env("ALLOSTAT_OBSERVE_DOCKER_SOCKET", &socket);
-        let include = format!("docker:{},cgroup:{}/*", &HUNG[..12], others.parent);
+        let include = format!("docker:{},cgroup:{}/*", &HUNG[..12], observed.parent);
         command.env("ALLOSTAT_OBSERVE_INCLUDE", include);
         command.output().expect("the binary under test must start").into()
     };
-    let ids = [format!("docker:{}", &HUNG[..12]), format!("cgroup:{}/plain", others.parent)];
+    let ids = [format!("docker:{}", &HUNG[..12]), format!("cgroup:{}/plain", observed.parent)];
     let began = Instant::now();
     let output = pass("true");
     let took = began.elapsed();

@@ -19,25 +19,25 @@ const LIMIT: f64 = 64.0 * 1024.0 * 1024.0;
 impl Scene {
     /// The value of a family of the parent of that name.
     fn parents(&self, family: &str, name: &str) -> Option<f64> {
-        let path = format!("{}{name}", self.others.parent);
+        let path = format!("{}{name}", self.observed.parent);
         self.agent.metrics().one(&format!("allostat_parent_{family}"), &[("cgroup", &path)]).map(Sample::f64)
     }
 }
 
 /// Limits what is below it together.
-fn limit_memory(others: &Cgroups, name: &str, bytes: f64) {
+fn limit_memory(observed: &Cgroups, name: &str, bytes: f64) {
     let file = if mounted_v1("memory").is_some() { "memory.limit_in_bytes" } else { "memory.max" };
-    let directories = others.directories(name).into_iter().map(|dir| dir.join(file));
+    let directories = observed.directories(name).into_iter().map(|dir| dir.join(file));
     let set = directories.filter(|file| file.exists()).map(|file| fs::write(file, bytes.to_string()).unwrap()).count();
     assert_eq!(set, 1, "{name} can be limited");
 }
 
-fn end(others: &Cgroups, children: impl IntoIterator<Item = (&'static str, Child)>) {
+fn end(observed: &Cgroups, children: impl IntoIterator<Item = (&'static str, Child)>) {
     for (name, mut child) in children {
         // It may have been killed.
         let _ = child.kill();
         child.wait().unwrap();
-        others.remove(name);
+        observed.remove(name);
     }
 }
 
@@ -46,11 +46,12 @@ fn parent_cgroup_is_shown_if_limited_or_included_with_the_values_of_its_files() 
     if !is_root() {
         skip_test!("not-root");
     }
-    let others = Cgroups::new();
-    let children = ["limited/a", "limited/b", "chosen/c", "free/d"].map(|name| (name, others.sleeper(name)));
-    limit_memory(&others, "limited", LIMIT);
-    let chosen = format!("{}/cho*", others.parent);
-    let scene = Scene { agent: agent(&others, &[("ALLOSTAT_OBSERVE_PARENTS", &chosen)]), others };
+    let observed_cgroups = Cgroups::new();
+    let children = ["limited/a", "limited/b", "chosen/c", "free/d"].map(|name| (name, observed_cgroups.sleeper(name)));
+    limit_memory(&observed_cgroups, "limited", LIMIT);
+    let chosen = format!("{}/cho*", observed_cgroups.parent);
+    let scene =
+        Scene { agent: agent(&observed_cgroups, &[("ALLOSTAT_OBSERVE_PARENTS", &chosen)]), observed: observed_cgroups };
     let shown = |family: &str, name: &str| scene.parents(family, name);
     wait_for("its limit", long(), || shown("memory_limit_bytes", "/limited").filter(|limit| *limit == LIMIT));
     assert!(shown("memory_usage_bytes", "/chosen").is_some(), "asked for");
@@ -59,7 +60,7 @@ fn parent_cgroup_is_shown_if_limited_or_included_with_the_values_of_its_files() 
         assert_eq!(shown("memory_usage_bytes", name), None, "{name}");
     }
 
-    let directories = scene.others.directories("limited/a");
+    let directories = scene.observed.directories("limited/a");
     let taker = directories.iter().map(Path::new).filter(|dir| dir.exists() && !dir.ends_with("cpuset"));
     let (mut hog, _) =
         work_in(taker.filter(|dir| fs::metadata(dir.join("memory.stat")).is_ok()), &["touch", "200", "60000"]);
@@ -68,7 +69,7 @@ fn parent_cgroup_is_shown_if_limited_or_included_with_the_values_of_its_files() 
     let hits = || shown("memory_limit_hits_total", "/limited").filter(|hits| *hits > 0.0);
     let killed = || shown("oom_kills_total", "/limited").filter(|kills| *kills == 1.0);
     wait_for("what it was refused, and the kill", long(), || hits().filter(|_| is_v1 || killed().is_some()));
-    let read = |name: &str| scene.others.read("memory", "limited", name);
+    let read = |name: &str| scene.observed.read("memory", "limited", name);
     let peak = read("memory.max_usage_in_bytes").or_else(|| read("memory.peak"));
     if let Some(peak) = peak {
         let peak: f64 = peak.trim().parse().unwrap();
@@ -78,9 +79,9 @@ fn parent_cgroup_is_shown_if_limited_or_included_with_the_values_of_its_files() 
         assert_eq!(shown("oom_kills_total", "/limited"), None, "they are counted where they happen: it would say 0");
     }
 
-    limit_memory(&scene.others, "limited", 2.0 * LIMIT);
+    limit_memory(&scene.observed, "limited", 2.0 * LIMIT);
     wait_for("another limit", long(), || shown("memory_limit_bytes", "/limited").filter(|limit| *limit == 2.0 * LIMIT));
-    end(&scene.others, children);
+    end(&scene.observed, children);
     wait_for("it is no parent any more", long(), || shown("memory_usage_bytes", "/limited").is_none().then_some(()));
 }
 
@@ -90,15 +91,15 @@ fn readers_of_shared_cgroups_leave_no_demand_for_descriptors_behind() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let others = Cgroups::new();
-    let mut child = others.sleeper("pod/a");
+    let observed = Cgroups::new();
+    let mut child = observed.sleeper("pod/a");
     let sampling = crate::common::sampling();
-    let path = CgroupPath::new(format!("{}/pod", others.parent));
-    let read = |reader: TaskReader| _ = reader.look(Instant::now(), Timestamp(1), true);
+    let path = CgroupPath::new(format!("{}/pod", observed.parent));
+    let read = |reader: TaskReader| _ = reader.read_change(Instant::now(), Timestamp(1), true);
     read(TaskReader::for_parent_cgroup(&sampling, path.clone()));
     read(TaskReader::for_limited_alloc_cgroup(&sampling, path));
     assert_eq!(sampling.budget.needed(), 0);
     child.kill().unwrap();
     child.wait().unwrap();
-    others.remove("pod/a");
+    observed.remove("pod/a");
 }

@@ -127,9 +127,9 @@ fn containers_have_the_names_values_and_ends_that_podman_reports() {
         let id = format!("podman:{name}");
         let over = wait_for("its end", long(), || find(&agent, &id).filter(|alloc| !alloc["finished_at"].is_null()));
         let exit = &over["tasks"][name.as_str()]["last_exit"];
-        let said = podman.podman(&["inspect", &name, "--format", "{{.State.ExitCode}}"]);
-        let said = String::from_utf8(said.stdout).unwrap();
-        assert_eq!(exit["status"]["code"].to_string(), said.trim(), "{name}: {over}");
+        let output = podman.podman(&["inspect", &name, "--format", "{{.State.ExitCode}}"]);
+        let output = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(exit["status"]["code"].to_string(), output.trim(), "{name}: {over}");
         // The kernel ends `dd` where the limit is lower than what it touches; the shell goes on.
         if can == Some(1.0) {
             let peak = agent.metrics().u64("allostat_task_memory_peak_bytes", &[("alloc_id", &id)]);

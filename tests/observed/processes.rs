@@ -38,8 +38,8 @@ fn process_group_without_a_cgroup_is_an_alloc_and_usage_of_ended_processes_remai
         skip_test!("cgroup-v1-not-mounted");
     }
     // In a cgroup with another one below, which makes it no task; under a name that no other test has.
-    let (others, dir) = (Cgroups::new(), crate::common::test_dir());
-    others.make("above/below");
+    let (observed, dir) = (Cgroups::new(), crate::common::test_dir());
+    observed.make("above/below");
     let command = format!("as{}", std::process::id());
     let program = dir.path().join(&command);
     std::fs::copy("/bin/sh", &program).unwrap();
@@ -48,7 +48,7 @@ fn process_group_without_a_cgroup_is_an_alloc_and_usage_of_ended_processes_remai
     let mut leader = Command::new(&program);
     std::os::unix::process::CommandExt::process_group(&mut leader, 0);
     let mut leader = leader.args(["-c", &script]).stdin(Stdio::piped()).spawn().unwrap();
-    others.place("above", leader.id());
+    observed.place("above", leader.id());
     let go = |leader: &mut std::process::Child| {
         use std::io::Write;
         leader.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
@@ -86,7 +86,7 @@ fn process_group_without_a_cgroup_is_an_alloc_and_usage_of_ended_processes_remai
     assert_eq!(over["tasks"][&command]["last_exit"]["outcome"], "unknown", "its exit status is unknown: {over}");
     assert!(value("allostat_task_cpu_usage_seconds_total").unwrap() >= then);
     assert_eq!(value("allostat_task_memory_rss_bytes"), None, "what was used is used no more");
-    others.remove("above/below");
+    observed.remove("above/below");
     agent.stop();
 }
 

@@ -34,7 +34,7 @@ fn long() -> Duration {
 }
 
 /// An agent's rooms, at a host that lies in a directory.
-struct Looked {
+struct RecordedScene {
     host: Recorded,
     observer: Observer,
     sampling: Arc<Sampling>,
@@ -43,21 +43,21 @@ struct Looked {
     dir: tempfile::TempDir,
 }
 
-impl Looked {
-    fn at(text: &str) -> Looked {
-        Looked::before(Recorded::parse(text), |_| ())
+impl RecordedScene {
+    fn at(text: &str) -> RecordedScene {
+        RecordedScene::before(Recorded::parse(text), |_| ())
     }
 
     /// `change`: what is different in its directory.
-    fn before(host: Recorded, change: impl FnOnce(&Roots)) -> Looked {
+    fn before(host: Recorded, change: impl FnOnce(&Roots)) -> RecordedScene {
         let dir = test_dir();
         host.make(dir.path());
         change(&Roots::below(dir.path()));
-        Looked::in_place(host, dir, |_| ())
+        RecordedScene::in_place(host, dir, |_| ())
     }
 
     /// At what lies there already. `set`: what is configured.
-    fn in_place(host: Recorded, dir: tempfile::TempDir, set: impl FnOnce(&mut observe::Config)) -> Looked {
+    fn in_place(host: Recorded, dir: tempfile::TempDir, set: impl FnOnce(&mut observe::Config)) -> RecordedScene {
         let roots = Roots::below(dir.path());
         let layout = Layout::detect(&roots).unwrap();
         assert_eq!(layout.problems(), <[String; 0]>::default());
@@ -73,21 +73,21 @@ impl Looked {
             // On a host whose kernel does not report ends.
             ends: None,
             board: Arc::clone(&board),
-            ours: CgroupPath::from("/allostat"),
+            managed_parent: CgroupPath::from("/allostat"),
             clock: Arc::new(SystemClock),
             metrics: Arc::clone(&metrics),
             keep: Some(keep),
         };
         let observer = Observer::start(parts).unwrap();
         wait_for("all to be found and named", long(), || observer.is_settled().then_some(()));
-        Looked { host, observer, sampling, board, metrics, dir }
+        RecordedScene { host, observer, sampling, board, metrics, dir }
     }
 
     /// What the next agent sees.
-    fn again(self, set: impl FnOnce(&mut observe::Config)) -> Looked {
-        let Looked { host, observer, dir, .. } = self;
+    fn again(self, set: impl FnOnce(&mut observe::Config)) -> RecordedScene {
+        let RecordedScene { host, observer, dir, .. } = self;
         drop(observer);
-        Looked::in_place(host, dir, set)
+        RecordedScene::in_place(host, dir, set)
     }
 
     /// What a scrape has now.
@@ -146,14 +146,14 @@ fn cpu_ns(body: &Exposition, family: &str, labels: &[(&str, &str)]) -> Option<u6
 
 /// These tasks and no others, with their names and their numbers.
 #[track_caller]
-fn assert_shown(looked: &Looked, body: &Exposition) {
-    let host = &looked.host;
+fn assert_shown(scene: &RecordedScene, body: &Exposition) {
+    let host = &scene.host;
     let pairs = |samples: Vec<&Sample>| -> BTreeSet<(String, String)> {
         samples.iter().map(|sample| (sample.labels["alloc_id"].clone(), sample.labels["task"].clone())).collect()
     };
-    let wanted: BTreeSet<_> = host.shown.iter().map(|shown| (shown.alloc.clone(), shown.task.clone())).collect();
-    assert_eq!(pairs(body.all("allostat_task_info", &[])), wanted);
-    assert_eq!(pairs(body.all("allostat_task_cpu_usage_seconds_total", &[])), wanted);
+    let expected: BTreeSet<_> = host.shown.iter().map(|shown| (shown.alloc.clone(), shown.task.clone())).collect();
+    assert_eq!(pairs(body.all("allostat_task_info", &[])), expected);
+    assert_eq!(pairs(body.all("allostat_task_cpu_usage_seconds_total", &[])), expected);
     for shown in &host.shown {
         let at = &host.cgroups[&shown.cgroup];
         let alloc_info = body.one("allostat_alloc_info", &[("alloc_id", &*shown.alloc)]).expect("it is there");
@@ -209,14 +209,14 @@ fn assert_counted_once(host: &Recorded, body: &Exposition) {
 
 /// One after the other is removed, and ends once; what it used, its peak and its OOM kills stay.
 #[track_caller]
-fn assert_ends(looked: &Looked) {
-    let host = &looked.host;
-    host.write_ends(looked.dir.path());
+fn assert_ends(scene: &RecordedScene) {
+    let host = &scene.host;
+    host.write_ends(scene.dir.path());
     for (n, shown) in host.shown.iter().enumerate() {
-        looked.remove(&shown.cgroup);
+        scene.remove(&shown.cgroup);
         let labels = [("alloc_id", &*shown.alloc), ("task", &*shown.task)];
         let body = wait_for("its end", long(), || {
-            let body = looked.scrape();
+            let body = scene.scrape();
             let ends: f64 = body.all("allostat_observed_ends_total", &[]).iter().map(|ends| ends.f64()).sum();
             assert!(ends <= (n + 1) as f64, "{shown:?} has ended twice");
             // It is counted a moment before it is seen: what was used is used no more.
@@ -224,17 +224,17 @@ fn assert_ends(looked: &Looked) {
             (ends == (n + 1) as f64 && is_seen).then_some(body)
         });
         let at = &host.cgroups[&shown.cgroup];
-        let kept = ["memory_peak_bytes", "oom_kills_total"].map(|family| of_task(&body, family, shown));
-        assert_eq!(kept, [at.peak, at.oom_kills], "{shown:?}");
+        let retained = ["memory_peak_bytes", "oom_kills_total"].map(|family| of_task(&body, family, shown));
+        assert_eq!(retained, [at.peak, at.oom_kills], "{shown:?}");
         assert_eq!(cpu_ns(&body, "task", &labels), host.cpu_ns(&shown.cgroup), "{shown:?}");
         let exits = body.all("allostat_workload_exits_total", &[("task", &shown.task), ("outcome", &shown.outcome)]);
         assert!(exits.iter().any(|exits| exits.f64() >= 1.0), "{} of {shown:?}: {exits:?}", shown.outcome);
     }
     // Of one without processes nothing can be missing.
     let empty = host.shown.iter().filter(|shown| !host.has_processes(&shown.cgroup)).count();
-    assert_eq!(looked.ends("final"), empty as f64);
-    assert_eq!(looked.ends("sampled"), (host.shown.len() - empty) as f64);
-    assert_counters(&looked.scrape(), host);
+    assert_eq!(scene.ends("final"), empty as f64);
+    assert_eq!(scene.ends("sampled"), (host.shown.len() - empty) as f64);
+    assert_counters(&scene.scrape(), host);
 }
 
 /// In the sums nothing is lost and nothing counted twice by the ends.
@@ -255,9 +255,9 @@ fn assert_counters(body: &Exposition, host: &Recorded) {
 
 #[track_caller]
 fn assert_as_recorded(text: &str) {
-    let looked = Looked::at(text);
-    assert_shown(&looked, &looked.scrape());
-    assert_ends(&looked);
+    let scene = RecordedScene::at(text);
+    assert_shown(&scene, &scene.scrape());
+    assert_ends(&scene);
 }
 
 #[test]
@@ -317,18 +317,18 @@ fn machines_of_libvirt_are_as_virsh_lists_them() {
 /// `cgroup.events` reports that the last process has gone: what it used to the end is read then.
 #[test]
 fn cgroup_that_reports_its_emptiness_has_its_last_sample() {
-    let looked = Looked::at(include_str!("recorded/kubernetes-systemd-v2.txt"));
-    let shown = looked.host.shown.iter().find(|shown| shown.task == "app").unwrap();
-    let at = looked.host.directories(looked.dir.path(), &shown.cgroup).remove(0);
+    let scene = RecordedScene::at(include_str!("recorded/kubernetes-systemd-v2.txt"));
+    let shown = scene.host.shown.iter().find(|shown| shown.task == "app").unwrap();
+    let at = scene.host.directories(scene.dir.path(), &shown.cgroup).remove(0);
     fs::write(at.join("cgroup.procs"), "").unwrap();
     fs::write(at.join("cpu.stat"), "usage_usec 9876543210\nuser_usec 9876543210\nsystem_usec 0\n").unwrap();
     fs::write(at.join("cgroup.events"), "populated 0\nfrozen 0\n").unwrap();
     let labels = [("alloc_id", &*shown.alloc), ("task", &*shown.task)];
-    let cpu = || cpu_ns(&looked.scrape(), "task", &labels);
+    let cpu = || cpu_ns(&scene.scrape(), "task", &labels);
     wait_for("the last reading", long(), || (cpu() == Some(9_876_543_210_000)).then_some(()));
-    looked.remove(&shown.cgroup);
-    wait_for("its end", long(), || (looked.ends("final") == 1.0).then_some(()));
-    assert_eq!((looked.ends("sampled"), cpu()), (0.0, Some(9_876_543_210_000)));
+    scene.remove(&shown.cgroup);
+    wait_for("its end", long(), || (scene.ends("final") == 1.0).then_some(()));
+    assert_eq!((scene.ends("sampled"), cpu()), (0.0, Some(9_876_543_210_000)));
 }
 
 /// A cgroup is there before the process that says whose it is.
@@ -339,16 +339,16 @@ fn cgroup_that_reports_its_emptiness_has_its_last_sample() {
 fn job_with_late_processes_gets_its_names_once_they_exist() {
     let host = Recorded::parse(include_str!("recorded/slurm-v2.txt"));
     let late = |roots: &Roots| fs::rename(&roots.proc, roots.root.join("later")).unwrap();
-    let looked = Looked::before(host, |roots| {
+    let scene = RecordedScene::before(host, |roots| {
         late(roots);
         fs::create_dir_all(roots.proc("self")).unwrap();
         fs::rename(roots.root.join("later/self/mountinfo"), roots.proc("self/mountinfo")).unwrap();
     });
-    let info = || looked.scrape().one("allostat_alloc_info", &[("alloc_id", "slurm:42")]).cloned().unwrap();
+    let info = || scene.scrape().one("allostat_alloc_info", &[("alloc_id", "slurm:42")]).cloned().unwrap();
     assert_eq!(info().labels.get("workload"), None);
-    for entry in fs::read_dir(looked.dir.path().join("later")).unwrap().map(Result::unwrap) {
+    for entry in fs::read_dir(scene.dir.path().join("later")).unwrap().map(Result::unwrap) {
         if entry.file_name() != "self" {
-            fs::rename(entry.path(), looked.sampling.roots.proc(entry.file_name())).unwrap();
+            fs::rename(entry.path(), scene.sampling.roots.proc(entry.file_name())).unwrap();
         }
     }
     let named = wait_for("its names", long(), || {
@@ -366,9 +366,9 @@ fn files_of_the_host_are_read_where_they_were_mounted() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let (others, root) = (Cgroups::new(), test_dir());
+    let (observed, root) = (Cgroups::new(), test_dir());
     let scope = "machine-qemu\\x2d3\\x2dwebserver.scope";
-    let mut child = others.sleeper(scope);
+    let mut child = observed.sleeper(scope);
     let write = |path: &str, text: &str| {
         let path = root.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

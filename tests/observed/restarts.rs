@@ -9,14 +9,14 @@ use crate::observed::live::{SOME_WORK, Scene, long};
 const CPU: &str = "allostat_workload_cpu_usage_seconds_total";
 
 fn used(scene: &Scene, task: &str) -> Option<f64> {
-    let whose = [("workload", scene.others.parent.as_str()), ("task", task)];
-    scene.agent.metrics().one(CPU, &whose).map(Sample::f64)
+    let labels = [("workload", scene.observed.parent.as_str()), ("task", task)];
+    scene.agent.metrics().one(CPU, &labels).map(Sample::f64)
 }
 
 /// Of all outcomes: the kernel may report the end of what was sampled.
 fn ends(scene: &Scene, task: &str) -> f64 {
-    let whose = [("workload", scene.others.parent.as_str()), ("task", task)];
-    scene.agent.metrics().all("allostat_workload_exits_total", &whose).into_iter().map(Sample::f64).sum()
+    let labels = [("workload", scene.observed.parent.as_str()), ("task", task)];
+    scene.agent.metrics().all("allostat_workload_exits_total", &labels).into_iter().map(Sample::f64).sum()
 }
 
 fn ended(alloc: &serde_json::Value) -> bool {

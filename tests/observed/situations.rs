@@ -245,8 +245,8 @@ fn assert_waits_for_its_restart(docker: &Docker, agent: &Agent) {
         (begin && state(&alloc) == of.state && is_waiting()).then_some(alloc)
     });
     assert!(waits.get("finished_at").is_none(), "{waits:#}");
-    let whose = |state| [("alloc_id", "docker:flaps"), ("state", state)];
-    let series = |state| agent.metrics().one("allostat_task_state", &whose(state)).map(Sample::f64);
+    let labels = |state| [("alloc_id", "docker:flaps"), ("state", state)];
+    let series = |state| agent.metrics().one("allostat_task_state", &labels(state)).map(Sample::f64);
     wait_for("its series", long(), || (series("backoff") == Some(1.0) && series("running") == Some(0.0)).then_some(()));
     // Nothing of it runs that could end. An attempt that begins in this moment is stopped as well.
     let stopped = docker.docker(&["stop", of.name]);
@@ -304,8 +304,8 @@ fn container_in_each_documented_situation_is_shown_as_docker_inspect_has_it() {
     let renamed = wait_for("its new name", long(), is_renamed);
     assert_eq!(renamed["job"], "renamed", "it is counted in the workload in which it began");
     let limit = || {
-        let whose = [("alloc_id", "docker:updates")];
-        agent.metrics().one("allostat_task_memory_limit_bytes", &whose).map(Sample::f64)
+        let labels = [("alloc_id", "docker:updates")];
+        agent.metrics().one("allostat_task_memory_limit_bytes", &labels).map(Sample::f64)
     };
     wait_for("the new limit", long(), || (limit() == Some(100_663_296.0)).then_some(()));
     // Neither a program of `docker exec` nor a container that never began is a workload.
@@ -325,8 +325,8 @@ fn container_in_each_documented_situation_is_shown_as_docker_inspect_has_it() {
     let began = |agent: &Agent| {
         let body = agent.metrics();
         let of = |of: &&Situation| {
-            let whose = [("alloc_id", &*format!("docker:{}", of.name))];
-            body.one("allostat_task_start_time_seconds", &whose).map(Sample::f64)
+            let labels = [("alloc_id", &*format!("docker:{}", of.name))];
+            body.one("allostat_task_start_time_seconds", &labels).map(Sample::f64)
         };
         runs.iter().map(of).collect::<Option<Vec<f64>>>()
     };

@@ -16,21 +16,21 @@ const UUID: &str = "8d4c3a52-5ef4-4b2e-9c4d-0a1b2c3d4e5f";
 /// A user who was given a directory in each hierarchy.
 pub struct User {
     uid: u32,
-    pub others: Cgroups,
+    pub observed: Cgroups,
 }
 
 impl User {
     pub fn of(uid: u32) -> User {
-        let others = Cgroups::new();
-        others.make("given");
-        for directory in others.directories("given") {
+        let observed_cgroups = Cgroups::new();
+        observed_cgroups.make("given");
+        for directory in observed_cgroups.directories("given") {
             chown(directory, Some(uid), Some(uid)).unwrap();
         }
-        User { uid, others }
+        User { uid, observed: observed_cgroups }
     }
     /// Makes cgroups himself, as far as he may.
     fn make(&self, name: &str) {
-        let directories = self.others.directories("given").into_iter().map(|given| given.join(name));
+        let directories = self.observed.directories("given").into_iter().map(|given| given.join(name));
         let made = Command::new("mkdir").arg("-p").args(directories).uid(self.uid).gid(self.uid).status().unwrap();
         assert!(made.success());
     }
@@ -39,14 +39,14 @@ impl User {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("read go; {script}")]).stdin(Stdio::piped()).envs(env.iter().copied());
         let mut child = command.uid(self.uid).gid(self.uid).spawn().unwrap();
-        self.others.place(format!("given/{name}"), child.id());
+        self.observed.place(format!("given/{name}"), child.id());
         drop(child.stdin.take());
         child
     }
 }
 
 fn agent(user: &User, more: &[(&str, &str)]) -> Agent {
-    let include = format!("*{}/*,cgroup:{}/*", user.uid, user.others.parent);
+    let include = format!("*{}/*,cgroup:{}/*", user.uid, user.observed.parent);
     let known = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &*include)];
     let env = known.iter().chain(more).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     Agent::with(AgentOptions { env, ..AgentOptions::default() })
@@ -75,8 +75,8 @@ fn user_cgroups_named_like_tasks_of_other_runtimes_belong_to_the_user() {
         user.run("crio-conmon-z", &[], idle),
         user.run("hide.slice", &[], idle),
     ];
-    let given = format!("cgroup:{}/given", user.others.parent);
-    let mut wanted = [
+    let given = format!("cgroup:{}/given", user.observed.parent);
+    let mut expected = [
         format!("docker:{USER}/{}", &ID[..12]),
         format!("nomad:{USER}/{UUID}"),
         format!("slurm:{USER}/7"),
@@ -85,14 +85,14 @@ fn user_cgroups_named_like_tasks_of_other_runtimes_belong_to_the_user() {
         format!("{given}/crio-conmon-z"),
         format!("{given}/hide.slice"),
     ];
-    wanted.sort_unstable();
+    expected.sort_unstable();
     let all = wait_for("all of them", long(), || {
         let mut all = running(&agent);
         all.sort_by_key(|alloc| alloc["id"].as_str().map(str::to_owned));
-        (all.len() == wanted.len()).then_some(all)
+        (all.len() == expected.len()).then_some(all)
     });
-    assert_eq!(all.iter().map(|alloc| alloc["id"].as_str().unwrap()).collect::<Vec<_>>(), wanted);
-    let is_his = |job: &str| job.starts_with(&format!("{USER}/")) || job.starts_with(&user.others.parent);
+    assert_eq!(all.iter().map(|alloc| alloc["id"].as_str().unwrap()).collect::<Vec<_>>(), expected);
+    let is_his = |job: &str| job.starts_with(&format!("{USER}/")) || job.starts_with(&user.observed.parent);
     let jobs: Vec<_> = all.iter().filter_map(|alloc| alloc["job"].as_str()).collect();
     assert!(jobs.iter().all(|job| is_his(job)), "{jobs:?}");
     for child in &mut children {
@@ -135,7 +135,7 @@ fn totals_of_a_managed_job_contain_nothing_of_a_users_cgroup_that_names_it() {
     });
     child.kill().unwrap();
     child.wait().unwrap();
-    user.others.remove(format!("given/{scope}"));
+    user.observed.remove(format!("given/{scope}"));
     wait_for("its end", long(), || running(&agent).iter().all(|alloc| alloc["id"] != *id).then_some(()));
     assert_eq!((total(exits, "svc"), is_running()), (0.0, true), "the managed task runs on");
     let used = total(cpu, "svc");
@@ -159,7 +159,7 @@ fn the_cgroups_of_one_user_leave_places_to_those_of_root() {
     let left_out = || agent.metrics().f64("allostat_observed_left_out", &[("reason", "limit")]);
     wait_for("what is over his share", long(), || (left_out() == 17.0).then_some(()));
     for n in 0..8 {
-        children.push(user.others.sleeper(format!("root-{n}")));
+        children.push(user.observed.sleeper(format!("root-{n}")));
     }
     let of_root = || running(&agent).iter().filter(|alloc| alloc["id"].as_str().unwrap().contains("/root-")).count();
     wait_for("all of root's", long(), || (of_root() == 8).then_some(()));

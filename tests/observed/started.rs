@@ -26,14 +26,14 @@ fn task_start_time_is_exposed_for_tasks_older_and_newer_than_the_agent() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let others = Cgroups::new();
-    let mut before = others.sleeper("before");
+    let observed_cgroups = Cgroups::new();
+    let mut before = observed_cgroups.sleeper("before");
     // It is older than the agent by more than the boot time is rounded by.
     wait_for("two seconds", long(), || {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
         (now - started_at(before.id()) > 2.0).then_some(())
     });
-    let mut scene = Scene { agent: agent(&others, &[]), others };
+    let mut scene = Scene { agent: agent(&observed_cgroups, &[]), observed: observed_cgroups };
     scene.wait("before", "the cgroup that was there", |_| true);
     let after = scene.run("after", "exec sleep 1000");
     scene.wait("after", "the new cgroup", |alloc| alloc["status"] == "running");

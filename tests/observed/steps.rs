@@ -20,7 +20,7 @@ impl Scene {
     fn make_job(&self, number: u32) -> (String, String) {
         let job = format!("slurm/uid_0/job_{number}");
         let step = format!("{job}/step_0");
-        ["task_0", "task_1"].iter().for_each(|rank| self.others.make(format!("{step}/{rank}")));
+        ["task_0", "task_1"].iter().for_each(|rank| self.observed.make(format!("{step}/{rank}")));
         (job, step)
     }
     fn stats(&self, id: &str) -> Option<Value> {
@@ -32,12 +32,12 @@ impl Scene {
         Some(allocs.iter().find(|alloc| alloc["id"] == *id)?["tasks"]["0"].clone())
     }
     fn file(&self, at: &str, controller: &str, names: [&str; 2]) -> PathBuf {
-        let directory = self.others.directory(controller, at).expect("a host of tests has this");
+        let directory = self.observed.directory(controller, at).expect("a host of tests has this");
         names.map(|name| directory.join(name)).into_iter().find(|file| file.exists()).expect("it can be limited")
     }
     fn in_rank(&self, rank: &str, words: &[&str]) -> Child {
         let takes = |dir: &&PathBuf| dir.join("cgroup.procs").exists() && !dir.join("cpuset.cpus").exists();
-        let directories = self.others.directories(rank);
+        let directories = self.observed.directories(rank);
         let v2 = mounted_v1("memory").is_none();
         work_in(directories.iter().filter(|dir| v2 || takes(dir)).map(PathBuf::as_path), words).0
     }
@@ -64,11 +64,11 @@ fn oom_kill_in_a_rank_belongs_to_its_step_and_the_job_limit_to_the_job() {
     let refused = |stats: &Value| stats["usage"]["memory_limit_hits"].as_u64().filter(|hits| *hits > 0);
     wait_for("what the job was refused", long(), || refused(&scene.stats("slurm:44")?));
     // It was seen before its cgroup went: that it is gone takes nothing back, and counts nothing twice.
-    scene.others.remove(format!("{step}/task_0"));
+    scene.observed.remove(format!("{step}/task_0"));
     holds.kill().unwrap();
     holds.wait().unwrap();
     for name in [format!("{step}/task_1"), step, job] {
-        scene.others.remove(name);
+        scene.observed.remove(name);
     }
     let ended = wait_for("its end", long(), || scene.step("slurm:44").filter(|step| step["state"] == "dead"));
     assert_eq!(scene.stats("slurm:44").unwrap()["tasks"]["0"]["usage"]["oom_kills"], 1, "{ended}");
@@ -111,7 +111,7 @@ fn a_step_has_ended_as_its_first_rank_that_failed() {
     wait_for("the step", long(), || scene.step("slurm:46"));
     ranks.iter_mut().for_each(|rank| _ = rank.wait().unwrap());
     for name in [format!("{step}/task_0"), format!("{step}/task_1"), step, job] {
-        scene.others.remove(name);
+        scene.observed.remove(name);
     }
     let ended = wait_for("its end", long(), || scene.step("slurm:46").filter(|step| step["state"] == "dead"));
     assert_eq!(ended["last_exit"]["outcome"], "error", "{ended}");

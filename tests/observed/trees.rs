@@ -245,12 +245,12 @@ fn tasks(listing: &str) -> Vec<(String, &'static str)> {
     for line in listing.lines().map(str::trim).filter(|line| !line.is_empty()) {
         tree.add(0, &path(line));
     }
-    let word = |whose: TaskCgroup<'_>| match whose {
+    let word = |cgroup: TaskCgroup<'_>| match cgroup {
         TaskCgroup::Recognised(task) => task.source.as_str(),
         TaskCgroup::Plain => "cgroup",
     };
     let mut tasks = Vec::new();
-    tree.each_task(|path, whose| tasks.push((path.replace(ID, "{id}").replace(UUID, "{uuid}"), word(whose))));
+    tree.each_task(|path, cgroup| tasks.push((path.replace(ID, "{id}").replace(UUID, "{uuid}"), word(cgroup))));
     tasks
 }
 
@@ -393,7 +393,7 @@ fn cgroups_named_by_a_user_belong_to_the_user_and_none_is_hidden() {
         tree.add(0, &format!("/jobs/u/{name}"));
     }
     let mut shown = Vec::new();
-    tree.each_task(|path, whose| shown.push((path.to_owned(), whose == TaskCgroup::Plain)));
+    tree.each_task(|path, cgroup| shown.push((path.to_owned(), cgroup == TaskCgroup::Plain)));
     assert_eq!(shown.len(), hidden.len(), "{shown:?}");
     assert!(shown.iter().all(|(_, is_plain)| *is_plain), "{shown:?}");
     // What root alone can name is what it was.
@@ -410,8 +410,8 @@ fn owner_of_a_removed_directory_is_remembered_for_a_while() {
     tree.give("/system.slice/a.service", 1001);
     tree.remove(0, "/system.slice/a.service");
     let user = |tree: &CgroupTree| tree.chooser("/system.slice/a.service/nomad.slice/x");
-    tree.forget_gone();
+    tree.forget_removed();
     assert_eq!(user(&tree), Some(1001));
-    tree.forget_gone();
+    tree.forget_removed();
     assert_eq!(user(&tree), None);
 }

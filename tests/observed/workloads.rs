@@ -29,14 +29,18 @@ fn short_lived_cgroup_names_are_one_row_of_totals_bounded_by_the_churn_limit() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let others = Cgroups::new();
-    let rule = |name: &str| config(&format!("\"cgroup:{}/ci-* -> {name}\", \"cgroup:/none/* -> none\"", others.parent));
+    let observed_cgroups = Cgroups::new();
+    let rule = |name: &str| {
+        config(&format!("\"cgroup:{}/ci-* -> {name}\", \"cgroup:/none/* -> none\"", observed_cgroups.parent))
+    };
     let (first, changed) = (rule("ci"), rule("builds"));
-    let env =
-        [("ALLOSTAT_OBSERVE", "true".to_owned()), ("ALLOSTAT_OBSERVE_INCLUDE", format!("cgroup:{}/*", others.parent))];
+    let env = [
+        ("ALLOSTAT_OBSERVE", "true".to_owned()),
+        ("ALLOSTAT_OBSERVE_INCLUDE", format!("cgroup:{}/*", observed_cgroups.parent)),
+    ];
     let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
     let agent = Agent::with(AgentOptions { env, config: first, ..AgentOptions::default() });
-    let mut scene = Scene { agent, others };
+    let mut scene = Scene { agent, observed: observed_cgroups };
     wait_for("the observer", long(), || {
         scene.agent.metrics().one("allostat_observed_allocs", &[("source", "cgroup")]).map(drop)
     });
@@ -50,7 +54,7 @@ fn short_lived_cgroup_names_are_one_row_of_totals_bounded_by_the_churn_limit() {
         scene.end(&name, child);
         wait_for("its end", long(), || (ends(&scene, "ci") == f64::from(n + 1)).then_some(()));
     }
-    let own = scene.others.parent.clone();
+    let own = scene.observed.parent.clone();
     let of = |pairs: &[(&str, &str)]| -> BTreeSet<_> {
         pairs.iter().map(|(workload, task)| ((*workload).to_owned(), (*task).to_owned())).collect()
     };

@@ -65,9 +65,9 @@ pub fn all_records(receiver: &Receiver) -> Vec<(String, LogRecord)> {
     let requests = requests.map(|r| ExportLogsServiceRequest::decode(r.plain().as_slice()).expect("logs"));
     let resources = requests.flat_map(|request| request.resource_logs);
     let records = resources.flat_map(|of| {
-        let whose = text(&of.resource.expect("a resource").attributes, "service.instance.id");
+        let owner = text(&of.resource.expect("a resource").attributes, "service.instance.id");
         let records = of.scope_logs.into_iter().flat_map(|scope| scope.log_records);
-        records.map(|record| (whose.clone(), record)).collect::<Vec<_>>()
+        records.map(|record| (owner.clone(), record)).collect::<Vec<_>>()
     });
     records.collect()
 }
@@ -77,9 +77,9 @@ fn spans(receiver: &Receiver) -> Vec<(String, Span)> {
     let requests = requests.map(|r| ExportTraceServiceRequest::decode(r.plain().as_slice()).expect("traces"));
     let resources = requests.flat_map(|request| request.resource_spans);
     let spans = resources.flat_map(|of| {
-        let whose = text(&of.resource.expect("a resource").attributes, "service.instance.id");
+        let owner = text(&of.resource.expect("a resource").attributes, "service.instance.id");
         let spans = of.scope_spans.into_iter().flat_map(|scope| scope.spans);
-        spans.map(|span| (whose.clone(), span)).collect::<Vec<_>>()
+        spans.map(|span| (owner.clone(), span)).collect::<Vec<_>>()
     });
     spans.collect()
 }
@@ -173,10 +173,10 @@ fn alloc_with_a_restart_has_the_documented_traces_and_a_record_per_event() {
     let drawing =
         document.split("```text\nsubmit\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a drawing");
     assert_eq!(drawn(&all.iter().map(|(_, span)| span).collect::<Vec<_>>()), format!("submit\n{drawing}"));
-    for (whose, span) in &all {
+    for (owner, span) in &all {
         let is_of_alloc = of_alloc.contains(&span.name.as_str()) && span.name != "task";
         let expected = if is_of_alloc { id.clone() } else { format!("{id}/t") };
-        assert_eq!(*whose, expected, "{}", span.name);
+        assert_eq!(*owner, expected, "{}", span.name);
         // What follows the submission is later than it.
         let parent = all.iter().map(|(_, of)| of).find(|of| of.span_id == span.parent_span_id && of.name != "submit");
         let is_within = |of: &Span| {
@@ -185,8 +185,8 @@ fn alloc_with_a_restart_has_the_documented_traces_and_a_record_per_event() {
         assert!(parent.is_none_or(is_within), "{} in {parent:?}", span.name);
         let is_error = span.status.as_ref().is_some_and(|status| status.code == 2);
         assert_eq!(is_error, ["attempt", "task", "alloc"].contains(&span.name.as_str()), "{}", span.name);
-        let says_why = span.status.as_ref().is_some_and(|status| !status.message.is_empty());
-        assert_eq!(says_why, is_error, "{}: {:?}", span.name, span.status);
+        let has_reason = span.status.as_ref().is_some_and(|status| !status.message.is_empty());
+        assert_eq!(has_reason, is_error, "{}: {:?}", span.name, span.status);
     }
     // The task has its place in its environment.
     let attempts: Vec<&Span> = all.iter().map(|(_, span)| span).filter(|span| span.name == "attempt").collect();
@@ -202,8 +202,8 @@ fn alloc_with_a_restart_has_the_documented_traces_and_a_record_per_event() {
     });
     let numbers: Vec<u64> = records.iter().map(|(_, record)| number(record)).collect();
     assert_eq!(numbers, events.iter().map(|event| event["seq"].as_u64().unwrap()).collect::<Vec<_>>());
-    for ((whose, record), event) in records.iter().zip(events) {
-        assert_eq!(*whose, format!("{id}/t"));
+    for ((owner, record), event) in records.iter().zip(events) {
+        assert_eq!(*owner, format!("{id}/t"));
         let attempt = attempts.iter().find(|span| span.span_id == record.span_id);
         let expected = attempt.map_or(trace.clone(), |span| hex(&span.trace_id));
         assert_eq!((hex(&record.trace_id), attempt.is_some()), (expected, !record.span_id.is_empty()));

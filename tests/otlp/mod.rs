@@ -149,11 +149,11 @@ fn a_receiver_that_misbehaves_gets_everything_in_order_once_it_takes_it() {
 /// Promise (Measured values): A collector that answers `Retry-After`, in seconds or as a date, is not contacted before
 #[test]
 fn collector_with_retry_after_is_not_contacted_before() {
-    const ASKED: u64 = 3;
+    const RETRY_AFTER: u64 = 3;
     let receiver = Receiver::start(|n, _| {
-        let date = || httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(ASKED + 1));
+        let date = || httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(RETRY_AFTER + 1));
         match n {
-            0 => Reaction::Answer(429, vec![("retry-after", ASKED.to_string())], Vec::new()),
+            0 => Reaction::Answer(429, vec![("retry-after", RETRY_AFTER.to_string())], Vec::new()),
             // A date has whole seconds: it is between those asked for and one more.
             1 => Reaction::Answer(503, vec![("retry-after", date())], Vec::new()),
             _ => plain(200),
@@ -164,7 +164,7 @@ fn collector_with_retry_after_is_not_contacted_before() {
     let at: Vec<_> = receiver.seen().iter().take(3).map(|(request, _)| (request.at, request.body.clone())).collect();
     for pair in at.windows(2) {
         let waited = pair[1].0 - pair[0].0;
-        assert!(waited >= Duration::from_secs(ASKED), "it came again after {waited:?}");
+        assert!(waited >= Duration::from_secs(RETRY_AFTER), "it came again after {waited:?}");
         assert_eq!(pair[0].1, pair[1].1, "with the same");
     }
     agent.stop();
@@ -249,8 +249,8 @@ fn receiver_that_refuses_everything_is_not_sent_each_point_alone() {
         ledger(&agent).filter(|[enqueued, _, _, _, queued]| *enqueued > 0 && *queued == 0)
     });
     assert_eq!((rejected, dropped), (enqueued, 0));
-    let asked = receiver.seen().len();
-    assert!(enqueued > 150 && asked == 101, "{asked} requests for {enqueued} points");
+    let requested = receiver.seen().len();
+    assert!(enqueued > 150 && requested == 101, "{requested} requests for {enqueued} points");
     agent.stop();
 }
 

@@ -54,7 +54,7 @@ fn child_process_fills_and_empties_the_queue() {
             assert_eq!(queue.front(now).expect("a batch").bytes, batch(0), "the oldest, until it is taken");
             let ledger = queue.ledger();
             assert!(ledger.balances() && ledger.queued == (step + 1) * POINTS, "{ledger:?}");
-            say(step);
+            print_step(step);
         }
         return;
     }
@@ -63,12 +63,12 @@ fn child_process_fills_and_empties_the_queue() {
         let step = u64::from_le_bytes(parcel.bytes[..8].try_into().expect("eight bytes"));
         assert_eq!(parcel.bytes, batch(step));
         // The collector has it, whatever becomes of who sent it.
-        say(step);
+        print_step(step);
         queue.settle(now, parcel.id, 0);
     }
 }
 
-fn say(step: u64) {
+fn print_step(step: u64) {
     println!("\nsaid {step}");
     while std::env::var(UNTIL).is_ok_and(|until| until == step.to_string()) {
         std::thread::park();
@@ -84,7 +84,7 @@ fn start(what: &str, dir: &Path, until: Option<u64>) -> Child {
 
 /// All that it said, over kills behind the numbers in `kills`: what each of those processes said.
 fn killed(what: &str, dir: &Path, kills: &[u64]) -> Vec<Vec<u64>> {
-    let mut said = Vec::new();
+    let mut reported = Vec::new();
     for kill in kills.iter().copied().map(Some).chain([None]) {
         let mut child = start(what, dir, kill);
         let mut own = Vec::new();
@@ -98,9 +98,9 @@ fn killed(what: &str, dir: &Path, kills: &[u64]) -> Vec<Vec<u64>> {
         }
         let status = child.wait().expect("our own child");
         assert_eq!(status.success(), kill.is_none(), "{status} {own:?}");
-        said.push(own);
+        reported.push(own);
     }
-    said
+    reported
 }
 
 #[test]

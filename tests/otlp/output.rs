@@ -32,9 +32,9 @@ fn body(record: &LogRecord) -> String {
 /// By stream, in the order in which they came, with their resource.
 fn output(receiver: &Receiver) -> BTreeMap<String, Vec<(String, LogRecord)>> {
     let mut streams: BTreeMap<String, Vec<(String, LogRecord)>> = BTreeMap::new();
-    for (whose, record) in all_records(receiver) {
+    for (owner, record) in all_records(receiver) {
         if record.attributes.iter().any(|attribute| attribute.key == "log.iostream") {
-            streams.entry(text(&record.attributes, "log.iostream")).or_default().push((whose, record));
+            streams.entry(text(&record.attributes, "log.iostream")).or_default().push((owner, record));
         }
     }
     streams
@@ -72,8 +72,8 @@ fn output_of_tasks_is_pushed_once_and_in_order_over_kills_and_outages() {
     let last = &all["stdout"].last().expect("it has some").1;
     let is_partial = |record: &LogRecord| record.attributes.iter().any(|of| of.key == "allostat.log.partial");
     assert!(body(last) == "no end" && is_partial(last) && !is_partial(&all["stdout"][1].1));
-    for (whose, record) in all.values().flatten() {
-        assert_eq!((whose.as_str(), hex(&record.trace_id)), (format!("{id}/t").as_str(), id.replace('-', "")));
+    for (owner, record) in all.values().flatten() {
+        assert_eq!((owner.as_str(), hex(&record.trace_id)), (format!("{id}/t").as_str(), id.replace('-', "")));
         assert!(record.severity_number == 0 && record.span_id.is_empty() && record.observed_time_unix_nano > 0);
         assert!(record.time_unix_nano <= record.observed_time_unix_nano, "{record:?}");
     }

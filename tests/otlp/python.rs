@@ -59,13 +59,13 @@ impl Drop for Python {
 #[test]
 fn python_collector_receives_the_same_points_over_grpc_and_over_http() {
     let Some(python) = Python::start() else { skip_test!("no-python") };
-    let ours = Receiver::start(|_, _| plain(200));
+    let own = Receiver::start(|_, _| plain(200));
     let config = format!(
         "otlp {{\n  destination \"grpc\" {{\n    endpoint = \"http://127.0.0.1:{}\"\n    protocol = \"grpc\"\n    interval = \"200ms\"\n  \
          }}\n  destination \"http\" {{\n    endpoint = \"http://127.0.0.1:{}\"\n    interval = \"200ms\"\n  }}\n}}\n",
         python.ports["grpc"], python.ports["http"]
     );
-    let agent = Agent::with(AgentOptions { config, env: ours.env(&[]), ..AgentOptions::default() });
+    let agent = Agent::with(AgentOptions { config, env: own.env(&[]), ..AgentOptions::default() });
     agent.run(
         "job \"seen\" {\n group \"g\" {\n task \"sleeps\" {\n driver = \"raw_exec\"\n config {\n command = \"/bin/sleep\"\n args = \
          [\"600\"]\n }\n }\n }\n}\n",
@@ -76,25 +76,24 @@ fn python_collector_receives_the_same_points_over_grpc_and_over_http() {
     });
     wait_for("ours too", limit(), || ledger_is_good(&agent).then_some(()));
     // Each pushes at its own time: of some moments all of them get points.
-    let enough = || ["grpc", "http"].iter().all(|over| agreed(&ours, &python.points(over)) > 200);
+    let enough = || ["grpc", "http"].iter().all(|over| agreed(&own, &python.points(over)) > 200);
     wait_for("moments that all collectors have", limit(), || enough().then_some(()));
     agent.stop();
     for over in ["grpc", "http"] {
-        assert!(agreed(&ours, &python.points(over)) > 200, "over {over}");
+        assert!(agreed(&own, &python.points(over)) > 200, "over {over}");
     }
 }
 
 /// How many of these points the test's own receiver got as well; each of them must be the same.
-fn agreed(ours: &Receiver, theirs: &[DataPoint]) -> usize {
-    let mut ours: Vec<DataPoint> = ours.taken().iter().flat_map(|request| request.points()).collect();
-    ours.iter_mut().for_each(|point| point.exemplars.iter_mut().for_each(String::clear));
+fn agreed(own: &Receiver, peer: &[DataPoint]) -> usize {
+    let mut own: Vec<DataPoint> = own.taken().iter().flat_map(|request| request.points()).collect();
+    own.iter_mut().for_each(|point| point.exemplars.iter_mut().for_each(String::clear));
     let key = |point: &DataPoint| format!("{:?}", (&point.metric, &point.attributes, &point.resource, point.at));
-    let ours: std::collections::HashMap<String, DataPoint> =
-        ours.into_iter().map(|point| (key(&point), point)).collect();
+    let own: std::collections::HashMap<String, DataPoint> = own.into_iter().map(|point| (key(&point), point)).collect();
     // What the agent counts itself goes on between two walks of one moment.
     let of_agent = |point: &&DataPoint| point.resource["service.instance.id"].ends_with("/agent");
-    let both = theirs.iter().filter(|point| !of_agent(point)).filter_map(|point| Some((ours.get(&key(point))?, point)));
-    both.map(|(ours, theirs)| assert_eq!(ours, theirs)).count()
+    let both = peer.iter().filter(|point| !of_agent(point)).filter_map(|point| Some((own.get(&key(point))?, point)));
+    both.map(|(own, peer)| assert_eq!(own, peer)).count()
 }
 
 /// Of one alloc that ran and ended.

@@ -44,8 +44,8 @@ fn rotel_takes_everything_over_grpc_and_over_http() {
         skip_test!("no-libpython");
     }
     let (grpc, http) = (free_address(), free_address());
-    let said = dir.path().join("said");
-    let output = File::create(&said).unwrap();
+    let reported = dir.path().join("said");
+    let output = File::create(&reported).unwrap();
     let child = Command::new(&rotel)
         .args([
             "start",
@@ -72,7 +72,7 @@ fn rotel_takes_everything_over_grpc_and_over_http() {
     );
     let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
     let shown_by_both = wait_for("rotel to show both", limit(), || {
-        let log = String::from_utf8_lossy(&std::fs::read(&said).ok()?).into_owned();
+        let log = String::from_utf8_lossy(&std::fs::read(&reported).ok()?).into_owned();
         let of = |service| shown(&log, service, "system.memory.limit");
         Some([of("over-http")?, of("over-grpc")?])
     });
@@ -82,7 +82,7 @@ fn rotel_takes_everything_over_grpc_and_over_http() {
     );
     let trace = agent.alloc_ids()[0].replace('-', "");
     wait_for("rotel to show the logs and the trace of both", limit(), || {
-        let log = String::from_utf8_lossy(&std::fs::read(&said).ok()?).into_owned();
+        let log = String::from_utf8_lossy(&std::fs::read(&reported).ok()?).into_owned();
         let count = |text: &str| log.matches(text).count();
         let whole = [
             "EventName: allostat.task.terminated",
@@ -115,7 +115,7 @@ fn rotel_takes_everything_over_grpc_and_over_http() {
     };
     let taken = of("exported");
     let came = wait_for("rotel to show each point", limit(), || {
-        let log = String::from_utf8_lossy(&std::fs::read(&said).ok()?).into_owned();
+        let log = String::from_utf8_lossy(&std::fs::read(&reported).ok()?).into_owned();
         Some(points(&log)).filter(|came| *came >= taken)
     });
     // What was in flight at a mishap comes twice.

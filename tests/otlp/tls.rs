@@ -94,9 +94,9 @@ fn untrusted_collector_gets_nothing_and_the_reason_is_logged() {
         (&good, true, nothing, "CertificateRequired"),
         (&good, true, Some((old_file, old_key)), "CertificateExpired"),
     ];
-    for (shown, asks, client, reason) in cases {
-        let asked = asks.then_some(&authority);
-        let (bad, valid) = (shown.server(asked, b"http/1.1"), good.server(None, b"http/1.1"));
+    for (shown, needs_credentials, client, reason) in cases {
+        let requested = needs_credentials.then_some(&authority);
+        let (bad, valid) = (shown.server(requested, b"http/1.1"), good.server(None, b"http/1.1"));
         let is_valid = Arc::new(AtomicBool::new(false));
         let now = Arc::clone(&is_valid);
         let tls = move || Arc::clone(if now.load(Ordering::SeqCst) { &valid } else { &bad });

@@ -56,13 +56,13 @@ fn browser_page_shows_a_task_with_its_curves_at_each_size_and_in_both_themes() {
     });
     let url = format!("http://{}/", agent.address);
     let dom = document(&chromium, &url);
-    for wanted in ["shop/steady", "data-state=\"on\"", "aria-rowcount=", "role=\"tabpanel\""] {
-        assert!(dom.contains(wanted), "{wanted}: {dom}");
+    for expected in ["shop/steady", "data-state=\"on\"", "aria-rowcount=", "role=\"tabpanel\""] {
+        assert!(dom.contains(expected), "{expected}: {dom}");
     }
     assert!(!dom.contains(">Loading."), "{dom}");
     let detail = document(&chromium, &format!("{url}#/{id}/steady"));
-    for wanted in ["data-chart=\"cpu\"", "in the last hour", "class=\"line cpu\""] {
-        assert!(detail.contains(wanted), "{wanted}: {detail}");
+    for expected in ["data-chart=\"cpu\"", "in the last hour", "class=\"line cpu\""] {
+        assert!(detail.contains(expected), "{expected}: {detail}");
     }
     let pictures = test_dir();
     for (width, height, scheme) in [(400, 800, 1), (1280, 800, 0), (2560, 1440, 1), (3840, 2160, 0)] {

@@ -33,7 +33,7 @@ fn job(name: &str, delay: u32, group: &str, count: u32, tasks: &[String]) -> Str
 ///
 /// The limit on writing is far off: only with one on its disk does cgroup v1 count who writes.
 pub fn shop() -> String {
-    let (ours, work) = (allostat().display().to_string(), workload().display().to_string());
+    let (own, work) = (allostat().display().to_string(), workload().display().to_string());
     let resize = format!("while true; do {work} burn 4000 1; sleep 3; {work} touch 40 2500; {work} write 24 .; done");
     let tasks = [
         task("frontend", &[&work, "cache", "70", "100000000", "."], "", "memory = 128\n cpu = 300"),
@@ -43,7 +43,7 @@ pub fn shop() -> String {
             "cpu_hard_limit = true\n pids_limit = 32\n io_write_bps = 1000000000",
             "memory = 64\n cpu = 300",
         ),
-        task("recommender", &[&ours, "workload", "leak", "1", "500"], "", "memory = 96\n cpu = 100"),
+        task("recommender", &[&own, "workload", "leak", "1", "500"], "", "memory = 96\n cpu = 100"),
         task("mailer", &["/bin/sh", "-c", "sleep 130; exit 3"], "", "memory = 32\n cpu = 100"),
     ];
     job("shop", 3, "web", 1, &tasks)
@@ -56,17 +56,17 @@ pub fn sync() -> String {
 
 /// Two of the same, with little to do.
 pub fn mail() -> String {
-    let ours = allostat().display().to_string();
-    job("mail", 3, "queue", 2, &[task("worker", &[&ours, "workload", "steady", "24"], "", "memory = 48\n cpu = 200")])
+    let own = allostat().display().to_string();
+    job("mail", 3, "queue", 2, &[task("worker", &[&own, "workload", "steady", "24"], "", "memory = 48\n cpu = 200")])
 }
 
 /// Two that hold GPUs.
 pub fn training() -> String {
-    let (ours, work) = (allostat().display().to_string(), workload().display().to_string());
+    let (own, work) = (allostat().display().to_string(), workload().display().to_string());
     let tasks = [
         task(
             "train",
-            &[&ours, "workload", "bursty", "2000", "6000"],
+            &[&own, "workload", "bursty", "2000", "6000"],
             "",
             &format!("memory = 128\n cpu = 500\n device {WORKING:?} {{}}"),
         ),
@@ -82,8 +82,8 @@ pub fn training() -> String {
 
 /// Two short ones, that end well.
 pub fn nightly() -> String {
-    let ours = allostat().display().to_string();
-    job("nightly", 0, "reports", 2, &[task("report", &[&ours, "workload", "short", "50"], "", "memory = 32")])
+    let own = allostat().display().to_string();
+    job("nightly", 0, "reports", 2, &[task("report", &[&own, "workload", "short", "50"], "", "memory = 32")])
 }
 
 /// One that fails.
@@ -106,8 +106,8 @@ pub fn services(version: u32, open: u16, closed: u16) -> String {
         format!("check {{\n name = {name:?}\n port = \"{port}\"\n {tcp}\n }}\n")
     };
     let checks = [check("listens", open), check("backend", closed)].concat();
-    let ours = allostat().display().to_string();
-    let task = task("server", &[&ours, "workload", "steady", "16"], "", "memory = 48");
+    let own = allostat().display().to_string();
+    let task = task("server", &[&own, "workload", "steady", "16"], "", "memory = 48");
     format!(
         "job \"front\" {{\n type = \"service\"\n meta {{\n version = \"{version}\"\n }}\n group \"edge\" {{\n \
          update {{\n min_healthy_time = \"1s\"\n healthy_deadline = \"20s\"\n progress_deadline = \"0s\"\n }}\n \

@@ -30,7 +30,7 @@ const SCRAPED_EACH_SECONDS: u64 = 2;
 const BATCH_EACH: Duration = Duration::from_secs(6);
 
 /// What is drawn of each board, and what is empty on it because nothing here can show it.
-fn wanted() -> Vec<(&'static str, Value, &'static [&'static str])> {
+fn pictures() -> Vec<(&'static str, Value, &'static [&'static str])> {
     vec![
         ("allostat-fleet", json!({}), &[]),
         ("allostat-host", json!({"instance": "web-1"}), &[]),
@@ -57,8 +57,8 @@ fn main() -> ExitCode {
 
     let collector = sink::start();
     let mut gpus = Gpus::install();
-    let others = Cgroups::new();
-    let mut web = Agent::with(AgentOptions { env: environment(Some(collector), &others), ..AgentOptions::default() });
+    let observed = Cgroups::new();
+    let mut web = Agent::with(AgentOptions { env: environment(Some(collector), &observed), ..AgentOptions::default() });
     let node = Agent::with(gpus.options(Profile::Full));
     gpus.clear_faults(&node);
     let named = [(web.address, "web-1:9740"), (node.address, "gpu-1:9740"), (free_address(), "web-2:9740")];
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
 
     println!("working for {seconds} s ...");
     let began = Instant::now();
-    let mut backup = work_of_others(&others);
+    let mut backup = run_observed_work(&observed);
     web.run(&jobs::shop());
     web.run(&jobs::mail());
     web.run(&jobs::sync());
@@ -112,15 +112,15 @@ fn main() -> ExitCode {
             (*stem == "allostat-allocs").then(|| json!({"file": root.join("docs/board.png"), "from": 26, "to": 55}));
         json!({"file": root.join("dashboards").join(format!("{stem}.json")), "chosen": chosen, "empty": empty, "cut": cut})
     };
-    let asked = json!({
+    let requested = json!({
         "prometheus": format!("http://{}", prometheus.address), "every": SCRAPED_EACH_SECONDS, "out": out,
-        "from": now - seconds * 1000, "to": now, "boards": wanted().iter().map(board).collect::<Vec<_>>(), "screens": screens(&web),
+        "from": now - seconds * 1000, "to": now, "boards": pictures().iter().map(board).collect::<Vec<_>>(), "screens": screens(&web),
     });
     let mut draw = Command::new("node");
-    draw.arg("draw.mjs").arg(asked.to_string()).current_dir(&page);
+    draw.arg("draw.mjs").arg(requested.to_string()).current_dir(&page);
     let drawn = draw.status().expect("node is there");
     if of("ALLOSTAT_PICTURES_HOLD").is_some() {
-        println!("\nit runs on until a line comes; to draw again, in {page}:\nnode draw.mjs '{asked}'");
+        println!("\nit runs on until a line comes; to draw again, in {page}:\nnode draw.mjs '{requested}'");
         let _ = std::io::stdin().read_line(&mut String::new());
     }
     let _ = backup.kill().and_then(|()| backup.wait());
@@ -147,24 +147,24 @@ fn rules() -> Vec<PathBuf> {
 }
 
 /// Of observed workloads it sees what is made here, and nothing else of this machine.
-fn environment(collector: Option<std::net::SocketAddr>, others: &Cgroups) -> Vec<(String, String)> {
+fn environment(collector: Option<std::net::SocketAddr>, observed: &Cgroups) -> Vec<(String, String)> {
     let endpoint = collector.map(|address| ("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{address}")));
     let all = [
         ("OTEL_METRIC_EXPORT_INTERVAL", "2000".to_owned()),
         ("ALLOSTAT_CGROUP_PEAK_WINDOW_V1", "true".to_owned()),
         ("ALLOSTAT_OBSERVE", "true".to_owned()),
-        ("ALLOSTAT_OBSERVE_INCLUDE", format!("cgroup:{}/*", others.parent)),
+        ("ALLOSTAT_OBSERVE_INCLUDE", format!("cgroup:{}/*", observed.parent)),
     ];
     all.into_iter().chain(endpoint).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// A cgroup that no agent of ours has made.
-fn work_of_others(others: &Cgroups) -> std::process::Child {
-    others.make("nightly.slice/backup");
-    others.limit("nightly.slice", 8 << 20, 1);
+fn run_observed_work(observed: &Cgroups) -> std::process::Child {
+    observed.make("nightly.slice/backup");
+    observed.limit("nightly.slice", 8 << 20, 1);
     let script = "while true; do head -c 8000000 /dev/urandom | gzip -1 > /dev/null; sleep 2; done";
     let child = Command::new("sh").args(["-c", script]).spawn().expect("there is a shell");
-    others.place("nightly.slice/backup", child.id());
+    observed.place("nightly.slice/backup", child.id());
     child
 }
 

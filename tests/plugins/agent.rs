@@ -162,8 +162,8 @@ fn devices_after_fifty_kills_of_agent_and_plugin_have_their_holders_and_none_los
     for kill in 0..how_many(10, 50) {
         std::thread::sleep(Duration::from_millis(random.below(250)));
         if random.below(3) == 0 {
-            let gone = allocs.remove(usize::try_from(random.below(allocs.len() as u64)).expect("five"));
-            agent.cli(&["stop", "--detach", &gone]).ok();
+            let removed = allocs.remove(usize::try_from(random.below(allocs.len() as u64)).expect("five"));
+            agent.cli(&["stop", "--detach", &removed]).ok();
             allocs.push(hold(&agent, &format!("job-again-{kill}")));
         }
         let plugin_dies = |chance| {

@@ -453,19 +453,19 @@ fn a_reservation_that_hangs_or_cannot_be_delays_nothing_else() {
         running.groups();
         let plugin = Arc::clone(&running.plugin);
         let (sent, called) = sync_channel(1);
-        let asked = std::thread::spawn(move || {
+        let request = std::thread::spawn(move || {
             sent.send(()).unwrap();
             plugin.reserve(&[DeviceId::from("f-0")])
         });
         called.recv().unwrap();
         if call.as_secs() > 60 {
             (0..5).for_each(|_| drop(running.reading()));
-            assert!(!asked.is_finished(), "readings waited for the call");
+            assert!(!request.is_finished(), "readings waited for the call");
             // What a plugin answers at its end is its own.
             running.stop();
-            drop(asked.join().unwrap());
+            drop(request.join().unwrap());
         } else {
-            assert_eq!(asked.join().unwrap().unwrap_err().fault, PluginFault::Timeout);
+            assert_eq!(request.join().unwrap().unwrap_err().fault, PluginFault::Timeout);
             running.reading();
             running.stop();
         }

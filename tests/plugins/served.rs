@@ -10,7 +10,7 @@ use super::external::certificate;
 use crate::common::{part, test_dir};
 
 /// What a client like Nomad's heard; `None`: there is no Python with grpcio.
-fn heard(env: &[(&str, &str)], tls: Option<&str>) -> Option<Value> {
+fn handshake(env: &[(&str, &str)], tls: Option<&str>) -> Option<Value> {
     let (python, dir) = (part("python3")?, test_dir());
     fs::write(dir.path().join("client.py"), include_str!("client.py")).expect("our own directory");
     fs::write(dir.path().join("protocol.py"), include_str!("protocol.py")).expect("our own directory");
@@ -38,9 +38,9 @@ fn plugin() -> std::path::PathBuf {
     path
 }
 
-fn check(mut heard: Value) {
-    let groups = heard["groups"].take();
-    let stats = heard["stats"].take();
+fn check(mut received: Value) {
+    let groups = received["groups"].take();
+    let stats = received["stats"].take();
     let expected = json!({
         "health": {"status": 1},
         "other health": ["NOT_FOUND", "unknown service x"],
@@ -65,7 +65,7 @@ fn check(mut heard: Value) {
         "socket": false,
         "rest": "",
     });
-    assert_eq!(heard, expected);
+    assert_eq!(received, expected);
     let well = json!({"ID": "GPU-1", "healthy": true, "hw_locality": {"pci_bus_id": "0000:3b:00.0"}});
     let group = json!({
         "vendor": "nvidia", "device_type": "gpu", "device_name": "Scripted",
@@ -100,8 +100,8 @@ fn check(mut heard: Value) {
 /// Promise (Device plugins): A client in another language reads our plugin, over TLS and without, and ends it
 #[test]
 fn a_client_of_another_language_reads_our_plugin_and_ends_it() {
-    match heard(&[], None) {
-        Some(heard) => check(heard),
+    match handshake(&[], None) {
+        Some(received) => check(received),
         None => skip_test!("no-python"),
     }
 }
@@ -110,8 +110,8 @@ fn a_client_of_another_language_reads_our_plugin_and_ends_it() {
 #[test]
 fn the_same_over_tls_with_the_certificate_that_it_showed() {
     for curve in ["P-521", "P-384"] {
-        match heard(&[], Some(curve)) {
-            Some(heard) => check(heard),
+        match handshake(&[], Some(curve)) {
+            Some(received) => check(received),
             None => skip_test!("no-python"),
         }
     }
@@ -119,9 +119,9 @@ fn the_same_over_tls_with_the_certificate_that_it_showed() {
 
 #[test]
 fn a_client_with_another_certificate_is_not_believed() {
-    match heard(&[("STRANGER", "yes")], Some("P-521")) {
-        Some(heard) => {
-            assert_eq!((&heard["stranger"], &heard["exit"]), (&json!("UNAVAILABLE"), &json!(0)));
+    match handshake(&[("STRANGER", "yes")], Some("P-521")) {
+        Some(received) => {
+            assert_eq!((&received["stranger"], &received["exit"]), (&json!("UNAVAILABLE"), &json!(0)));
         }
         None => skip_test!("no-python"),
     }
@@ -129,8 +129,8 @@ fn a_client_with_another_certificate_is_not_believed() {
 
 #[test]
 fn plugin_without_devices_reports_so_at_once_and_runs_on() {
-    match heard(&[("DEVICE_PLUGIN", "missing")], None) {
-        Some(heard) => assert_eq!((&heard["groups"], &heard["stats"]), (&json!([{}]), &json!([{}, {}]))),
+    match handshake(&[("DEVICE_PLUGIN", "missing")], None) {
+        Some(received) => assert_eq!((&received["groups"], &received["stats"]), (&json!([{}]), &json!([{}, {}]))),
         None => skip_test!("no-python"),
     }
 }
@@ -139,8 +139,8 @@ fn plugin_without_devices_reports_so_at_once_and_runs_on() {
 fn plugin_run_by_hand_reports_its_purpose() {
     let output = Command::new(plugin()).output().unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("only a Nomad client may start this command"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(printed.contains("only a Nomad client may start this command"), "{printed}");
 }
 
 /// Both halves, without anybody else's.

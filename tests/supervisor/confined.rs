@@ -51,19 +51,19 @@ async fn task_of_an_unprivileged_user_runs_in_its_own_root_and_leaves_nothing() 
                 cat /sys/kernel/mm/transparent_hugepage/enabled > /dev/null && echo sys; exit 7";
     let attempt = world.start(script(text)).await.unwrap();
     let (handle, end) = (attempt.handle(), ended(&attempt).await);
-    let said = world.stdout();
+    let output = world.stdout();
     let errors = world.log("t.stderr.0");
-    assert_eq!((end.status, end.problems.len()), (ExitStatus::Code(7), 0), "{said}{errors}");
-    let lines: Vec<&str> = said.lines().collect();
-    assert_eq!((lines[0], lines[1], lines[3]), ("nobody", "/", "shared"), "{said}{errors}");
+    assert_eq!((end.status, end.problems.len()), (ExitStatus::Code(7), 0), "{output}{errors}");
+    let lines: Vec<&str> = output.lines().collect();
+    assert_eq!((lines[0], lines[1], lines[3]), ("nobody", "/", "shared"), "{output}{errors}");
     let root: Vec<&str> = lines[2].split(' ').collect();
     for name in ["alloc", "bin", "dev", "etc", "local", "proc", "secrets", "sys", "tmp"] {
-        assert!(root.contains(&name), "{said}");
+        assert!(root.contains(&name), "{output}");
     }
     // Not each host has it.
-    assert_eq!(root.contains(&"usr"), std::path::Path::new("/usr").exists(), "{said}");
-    assert!(!root.contains(&"home") && !root.contains(&"root"), "{said}");
-    assert_eq!(lines[4..], ["devices", "1", "sys"], "{said}{errors}");
+    assert_eq!(root.contains(&"usr"), std::path::Path::new("/usr").exists(), "{output}");
+    assert!(!root.contains(&"home") && !root.contains(&"root"), "{output}");
+    assert_eq!(lines[4..], ["devices", "1", "sys"], "{output}{errors}");
     assert_eq!(std::fs::read_to_string(world.dir.path().join("task/local/out")).unwrap(), "mine\n");
     assert!(end.usage.cpu_usage_ns().unwrap() > 0 && end.usage.pids_peak().is_none_or(|peak| peak >= 1));
     attempt.destroy().await.unwrap();
@@ -79,9 +79,9 @@ async fn host_mounts_below_a_directory_are_included_without_devices_and_setuid()
     let _mounted = Mounted::tmpfs(&below).expect("root can mount: the driver needs it too");
     std::fs::write(below.join("file"), "deep").unwrap();
     let (attempt, end) = world.run(script("cat /alloc/below/file; grep ' /alloc/below ' /proc/self/mountinfo")).await;
-    let said = world.stdout();
-    assert_eq!(end.status, ExitStatus::Code(0), "{said}{}", world.log("t.stderr.0"));
-    assert!(said.starts_with("deep") && said.contains("nosuid,nodev"), "{said}");
+    let output = world.stdout();
+    assert_eq!(end.status, ExitStatus::Code(0), "{output}{}", world.log("t.stderr.0"));
+    assert!(output.starts_with("deep") && output.contains("nosuid,nodev"), "{output}");
     attempt.destroy().await.unwrap();
 }
 
@@ -119,9 +119,9 @@ async fn devices_and_mounts_that_were_reserved_for_a_task_are_in_its_root() {
     let handle = world.driver.prepare(&request).unwrap();
     let attempt = world.driver.start(request, handle).await.unwrap();
     let end = ended(&attempt).await;
-    let said = world.stdout();
+    let output = world.stdout();
     let errors = world.log("t.stderr.0");
-    assert_eq!((end.status, said.as_str()), (ExitStatus::Code(0), "written\nof the driverclosed\n"), "{errors}");
+    assert_eq!((end.status, output.as_str()), (ExitStatus::Code(0), "written\nof the driverclosed\n"), "{errors}");
     attempt.destroy().await.unwrap();
     assert_nothing_left(&world, &[]);
 }
@@ -138,10 +138,11 @@ async fn a_name_is_found_in_the_tasks_directory_before_the_path() {
     own("prog", "root");
     std::fs::create_dir(world.dir.path().join("task/local/bin")).unwrap();
     own("local/bin/prog", "below");
-    for (command, said) in [("true", "local"), ("prog", "root"), ("local/bin/prog", "below"), ("bin/prog", "below")] {
+    for (command, message) in [("true", "local"), ("prog", "root"), ("local/bin/prog", "below"), ("bin/prog", "below")]
+    {
         let (attempt, end) = world.run(inside(command, &[])).await;
         assert_eq!(end.status, ExitStatus::Code(0));
-        assert!(world.stdout().ends_with(&format!("{said}\n")), "{command}: {}", world.stdout());
+        assert!(world.stdout().ends_with(&format!("{message}\n")), "{command}: {}", world.stdout());
         attempt.destroy().await.unwrap();
     }
     let refused = async |command: &str| world.start(inside(command, &[])).await.err().unwrap().to_string();
@@ -163,9 +164,9 @@ async fn its_rights_are_nomads_and_what_the_job_drops() {
         let before = world.stdout().len();
         let (attempt, end) = world.run(task).await;
         attempt.destroy().await.unwrap();
-        let said = world.stdout()[before..].to_owned();
-        assert_eq!(end.status, ExitStatus::Code(0), "{said}");
-        let all = said.lines().filter_map(|line| line.split_once(":\t"));
+        let output = world.stdout()[before..].to_owned();
+        assert_eq!(end.status, ExitStatus::Code(0), "{output}");
+        let all = output.lines().filter_map(|line| line.split_once(":\t"));
         all.map(|(name, value)| (name.to_owned(), value.to_owned())).collect::<BTreeMap<_, _>>()
     };
     // audit_write chown dac_override fowner fsetid kill mknod net_bind_service setfcap setgid setpcap setuid sys_chroot
@@ -276,22 +277,22 @@ async fn exec_task_sees_its_own_processes_and_zombies_are_reaped() {
     let text = "cat /proc/1/comm; for i in 1 2 3 4 5; do (sh -c 'exit 3' &) ; done; \
                 until [ $(ls -d /proc/[0-9]* | wc -l) -le 5 ] && ! grep -q 'State:.Z' /proc/[0-9]*/status; do sleep 0.01; done; \
                 echo reaped $$; readlink /proc/self/ns/ipc";
-    let ours = std::fs::read_link("/proc/self/ns/ipc").unwrap();
+    let own = std::fs::read_link("/proc/self/ns/ipc").unwrap();
     let (attempt, end) = world.run(script(text)).await;
     assert_eq!(end.status, ExitStatus::Code(0), "{}", world.log("t.stderr.0"));
-    let said = world.stdout();
-    let lines: Vec<&str> = said.lines().collect();
-    assert_eq!(lines[..2], ["allostat-init", "reaped 2"], "{said}");
-    assert!(lines[2].starts_with("ipc:") && Some(lines[2]) != ours.to_str(), "{said}");
+    let output = world.stdout();
+    let lines: Vec<&str> = output.lines().collect();
+    assert_eq!(lines[..2], ["allostat-init", "reaped 2"], "{output}");
+    assert!(lines[2].starts_with("ipc:") && Some(lines[2]) != own.to_str(), "{output}");
     attempt.destroy().await.unwrap();
     let mut shared = script("ls -d /proc/[0-9]* | wc -l; readlink /proc/self/ns/ipc");
     shared.config.extend(json!({"pid_mode": "host", "ipc_mode": "host"}).as_object().unwrap().clone());
     let (attempt, end) = world.run(shared).await;
     assert_eq!(end.status, ExitStatus::Code(0));
-    let said = world.stdout();
-    let mut said = said.lines().skip(3);
-    assert!(said.next().unwrap().trim().parse::<u32>().unwrap() > 5, "it sees the host's");
-    assert_eq!(said.next(), ours.to_str());
+    let output = world.stdout();
+    let mut reported = output.lines().skip(3);
+    assert!(reported.next().unwrap().trim().parse::<u32>().unwrap() > 5, "it sees the host's");
+    assert_eq!(reported.next(), own.to_str());
     attempt.destroy().await.unwrap();
 }
 
@@ -350,15 +351,15 @@ async fn exec_task_outlives_the_agent_and_is_recovered() {
 /// Promise (Short tasks): `exec`: nothing of a task outlives its supervisor or its init, killed at any moment
 #[tokio::test]
 async fn exec_task_processes_end_with_their_supervisor_or_init() {
-    for whom in ["supervisor", "init"] {
+    for target in ["supervisor", "init"] {
         let Some(world) = World::confined() else { skip_test!("no-cgroup") };
         let attempt = world.start(script("setsid sleep 600 & echo ready; wait")).await.unwrap();
         world.ready().await;
         let (handle, init) = (attempt.handle(), init_of(&attempt.handle()));
         let (supervisor, main) = (handle.supervisor.unwrap().pid, handle.main.unwrap().pid);
-        process::signal_pid(if whom == "init" { init } else { supervisor }, 9).unwrap();
+        process::signal_pid(if target == "init" { init } else { supervisor }, 9).unwrap();
         let status = ended(&attempt).await.status;
-        match whom {
+        match target {
             "init" => assert_eq!(status, ExitStatus::Signal(9)),
             _ => assert!(matches!(status, ExitStatus::Unknown(_)), "{status:?}"),
         }
@@ -430,7 +431,7 @@ async fn a_network_namespace_is_joined() {
     let mut line = String::new();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(keeper.stdout.take().unwrap()), &mut line).unwrap();
     let namespace = format!("/proc/{}/ns/net", keeper.id());
-    let (theirs, ours) = (std::fs::read_link(&namespace).unwrap(), std::fs::read_link("/proc/self/ns/net").unwrap());
+    let (peer, own) = (std::fs::read_link(&namespace).unwrap(), std::fs::read_link("/proc/self/ns/net").unwrap());
     let request = world.request(script("readlink /proc/self/ns/net; echo $(ls /sys/class/net)"));
     let request = StartRequest { network_namespace: Some(namespace.into()), ..request };
     let handle = world.driver.prepare(&request).unwrap();
@@ -438,8 +439,8 @@ async fn a_network_namespace_is_joined() {
     ended(&attempt).await;
     keeper.kill().unwrap();
     keeper.wait().unwrap();
-    assert!(theirs != ours && line == "made\n");
-    assert_eq!(world.stdout(), format!("{}\nlo\n", theirs.display()));
+    assert!(peer != own && line == "made\n");
+    assert_eq!(world.stdout(), format!("{}\nlo\n", peer.display()));
     attempt.destroy().await.unwrap();
 }
 
@@ -473,9 +474,9 @@ async fn exec_driver_is_undetected_without_root_or_cgroups() {
     let build = ALL.iter().find(|driver| driver.name == "exec").unwrap().build;
     let context = driver_context(std::sync::Arc::clone(&world.sampling));
     let driver = build(&DriverContext { no_cgroups: Some("none are mounted".to_owned()), ..context });
-    let said = driver.fingerprint().next().await.unwrap();
-    assert_eq!(said.health, Health::Undetected);
+    let reported = driver.fingerprint().next().await.unwrap();
+    assert_eq!(reported.health, Health::Undetected);
     let why =
         if crate::common::is_root() { "needs cgroups: none are mounted" } else { "needs an agent that root runs" };
-    assert!(said.description.starts_with(why), "{}", said.description);
+    assert!(reported.description.starts_with(why), "{}", reported.description);
 }

@@ -294,9 +294,9 @@ async fn process_limits_are_those_of_the_job_and_unnamed_ones_are_unchanged() {
     assert_eq!(limit("Max core file size"), "0:0");
     assert_eq!(limit("Max file size"), "8192:unlimited");
     assert_eq!(limit("Max cpu time"), "3600:7200");
-    let ours = std::fs::read_to_string("/proc/self/limits").unwrap();
+    let own = std::fs::read_to_string("/proc/self/limits").unwrap();
     let line = |text: &str| text.lines().find(|line| line.starts_with("Max stack size")).unwrap().to_owned();
-    assert_eq!(line(&limits), line(&ours));
+    assert_eq!(line(&limits), line(&own));
     attempt.kill().await.unwrap();
     ended(&attempt).await;
     attempt.destroy().await.unwrap();
@@ -333,9 +333,9 @@ async fn many_short_tasks_at_once_all_end_as_they_should() {
 /// good: the very last steps of its exit are charged after `wait4` has returned, some microseconds on a real processor,
 /// some milliseconds on an emulated one.
 #[track_caller]
-fn assert_tail(ours: u64, kernel: u64) {
+fn assert_tail(own: u64, kernel: u64) {
     let tail = if crate::common::place() == "host" { 1_000_000 } else { 100_000_000 };
-    assert!(ours <= kernel && kernel - ours <= tail, "{ours} ns, the kernel says {kernel} ns");
+    assert!(own <= kernel && kernel - own <= tail, "{own} ns, the kernel says {kernel} ns");
 }
 
 impl World {

@@ -20,10 +20,11 @@ fn disk() -> String {
 async fn ways(world: &World, task: Task) -> Vec<(String, bool)> {
     let before = world.stdout().len();
     let (attempt, end) = world.run(task).await;
-    let said = world.stdout()[before..].to_owned();
-    assert_eq!(end.status, ExitStatus::Code(0), "{said}{}", world.log("t.stderr.0"));
+    let output = world.stdout()[before..].to_owned();
+    assert_eq!(end.status, ExitStatus::Code(0), "{output}{}", world.log("t.stderr.0"));
     attempt.destroy().await.unwrap();
-    said.lines()
+    output
+        .lines()
         .map(|line| line.split_once(' ').unwrap())
         .map(|(way, how)| (way.to_owned(), how == "escaped"))
         .collect()
@@ -60,15 +61,15 @@ async fn a_task_cannot_trace_its_supervisor() {
                 task.config.insert("pid_mode".to_owned(), mode.into());
                 task
             };
-            let said = traced(&world, "/local/supervisor", "/local/workload", task).await;
-            assert_eq!(said, "ptrace held\n", "{mode} {user:?}");
+            let message = traced(&world, "/local/supervisor", "/local/workload", task).await;
+            assert_eq!(message, "ptrace held\n", "{mode} {user:?}");
         }
     }
     // Without a sandbox root can, so the test above can fail.
     let open = World::new();
     let path = open.dir.path().join("task/local/supervisor");
-    let said = traced(&open, path.to_str().unwrap(), workload().to_str().unwrap(), shell).await;
-    assert_eq!(said, "ptrace escaped\n");
+    let message = traced(&open, path.to_str().unwrap(), workload().to_str().unwrap(), shell).await;
+    assert_eq!(message, "ptrace escaped\n");
 }
 
 /// A file of the host that everybody could read who gets there.
@@ -136,9 +137,9 @@ async fn the_record_of_its_supervisor_and_other_tasks_are_out_of_reach() {
         let attempt = world.driver.start(StartRequest { ..request }, handle).await.unwrap();
         assert!(paths[..3].iter().all(|path| Path::exists(path)), "they are there while it runs or after");
         ended(&attempt).await;
-        let said = world.stdout();
-        assert!(!said.contains("reached"), "{said}");
-        assert!(!said.contains(world.dir.path().to_str().unwrap()), "{said}");
+        let output = world.stdout();
+        assert!(!output.contains("reached"), "{output}");
+        assert!(!output.contains(world.dir.path().to_str().unwrap()), "{output}");
         attempt.destroy().await.unwrap();
     }
 }

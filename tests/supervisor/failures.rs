@@ -27,8 +27,8 @@ async fn refused(world: &World, task: Task) -> (String, bool) {
 #[tokio::test]
 async fn a_missing_program_is_named() {
     for world in [World::new(), World::without_cgroups()] {
-        let said = refused(&world, program("/no/such", &[])).await;
-        assert_eq!(said, ("/no/such: No such file or directory".to_owned(), false));
+        let error = refused(&world, program("/no/such", &[])).await;
+        assert_eq!(error, ("/no/such: No such file or directory".to_owned(), false));
     }
 }
 
@@ -66,8 +66,8 @@ async fn file_that_is_no_program_fails_with_the_reason() {
 async fn an_unknown_user_is_named() {
     let mut task = shell("true");
     task.user = Some("no-such-user".to_owned());
-    let said = refused(&World::new(), task).await;
-    assert_eq!(said, ("there is no user \"no-such-user\" on this host".to_owned(), false));
+    let error = refused(&World::new(), task).await;
+    assert_eq!(error, ("there is no user \"no-such-user\" on this host".to_owned(), false));
 }
 
 #[tokio::test]
@@ -211,6 +211,6 @@ fn processes_with_a_session_of_another_pid_namespace_are_left_alone() {
     }
     let tests = ["supervisor::failures::start_abandoned_after", "supervisor::recovery::task_abandoned_as_lost"];
     let output = apart(&std::env::current_exe().unwrap(), &tests).unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("2 passed"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("2 passed"), "{printed}");
 }

@@ -80,7 +80,7 @@ async fn an_unknown_field_is_refused_before_anything_runs() {
 async fn all_waiters_receive_the_same_end_even_afterwards() {
     for (world, words) in each() {
         let attempt = world.start(words.ends_with_3).await.unwrap();
-        let others: Vec<_> = (0..3)
+        let rest: Vec<_> = (0..3)
             .map(|_| {
                 let attempt = Arc::clone(&attempt);
                 tokio::spawn(async move { attempt.wait().await })
@@ -88,7 +88,7 @@ async fn all_waiters_receive_the_same_end_even_afterwards() {
             .collect();
         let end = ended(&attempt).await;
         assert_eq!(end.status, ExitStatus::Code(3));
-        for other in others {
+        for other in rest {
             let other = other.await.unwrap();
             assert_eq!((other.status, other.finished_at), (end.status.clone(), end.finished_at));
         }

@@ -22,9 +22,9 @@ pub async fn found(world: &World, handle: TaskHandle) -> Arc<dyn Attempt> {
 /// look goes on.
 async fn found_after(world: &World, handle: TaskHandle) -> (Arc<dyn Attempt>, std::time::Duration) {
     tokio::time::pause();
-    let begun = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     let attempt = found(world, handle).await;
-    let waited = begun.elapsed();
+    let waited = started_at.elapsed();
     tokio::time::resume();
     (attempt, waited)
 }
@@ -64,10 +64,10 @@ async fn an_attempt_that_ended_meanwhile_is_found_with_its_last_reading() {
         assert_eq!(end.usage, first.usage);
     }
     found(&world, handle.clone()).await.destroy().await.unwrap();
-    let gone = ended(&found(&world, handle).await).await.status;
+    let removed = ended(&found(&world, handle).await).await.status;
     assert!(
-        matches!(gone, ExitStatus::Unknown(_)),
-        "nothing is left of it, least of all a reason to start it: {gone:?}"
+        matches!(removed, ExitStatus::Unknown(_)),
+        "nothing is left of it, least of all a reason to start it: {removed:?}"
     );
 }
 

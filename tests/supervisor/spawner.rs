@@ -25,10 +25,10 @@ fn spawner(attempt: &Arc<dyn Attempt>) -> u32 {
 }
 
 /// Another place for a task of the same driver.
-fn beside(world: &World) -> World {
-    let mut beside = World::new();
-    beside.driver = Arc::clone(&world.driver);
-    beside
+fn second_world(world: &World) -> World {
+    let mut sibling = World::new();
+    sibling.driver = Arc::clone(&world.driver);
+    sibling
 }
 
 /// A task that ends on request, with 3.
@@ -66,8 +66,8 @@ async fn killed_spawner_is_replaced_and_its_tasks_continue() {
         process::signal_pid(first, signal).unwrap();
         until("it to be dead", || (!lives(first)).then_some(())).await;
 
-        let beside = beside(&world);
-        let second = beside.start(shell("exit 4")).await.unwrap();
+        let sibling = second_world(&world);
+        let second = sibling.start(shell("exit 4")).await.unwrap();
         assert_eq!(ended(&second).await.status, ExitStatus::Code(4));
 
         std::fs::write(world.dir.path().join("task/go"), "").unwrap();
@@ -83,7 +83,7 @@ async fn unresponsive_spawner_fails_one_start_only() {
     world.ready().await;
     let first = spawner(&attempt);
     process::signal_pid(first, 19).unwrap();
-    let second = beside(&world);
+    let second = second_world(&world);
     let error = second.start(shell("exit 4")).await.err().expect("the spawner is stopped").to_string();
     assert!(error.contains("it did not answer within 10 s"), "{error}");
     assert!(!lives(first), "it is of no use any more");
@@ -96,12 +96,12 @@ async fn unresponsive_spawner_fails_one_start_only() {
 async fn a_program_that_is_no_supervisor_is_named() {
     let mut world = World::new();
     let build = ALL.iter().find(|driver| driver.name == "raw_exec").unwrap().build;
-    for (program, said) in [("/no/such", "No such file"), ("/bin/true", "it has ended before it answered")] {
+    for (program, text) in [("/no/such", "No such file"), ("/bin/true", "it has ended before it answered")] {
         let context = driver_context(Arc::clone(&world.sampling));
         world.driver =
             build(&DriverContext { supervisors: SupervisorPool::new(program.into(), None, 10_000), ..context });
         let error = world.start(shell("true")).await.err().expect("it must not start").to_string();
-        assert!(error.contains(program) && error.contains(said), "{error}");
+        assert!(error.contains(program) && error.contains(text), "{error}");
         assert!(world.task_cgroups().is_empty());
     }
 }

@@ -146,9 +146,9 @@ pub fn exit(outcome: Outcome, status: ExitStatus, usage: Usage) -> Exit {
 
 /// Readings by alloc and place of the task; the alloc's own cgroup is at `None`.
 #[derive(Default, Clone)]
-pub struct Said(pub HashMap<(AllocId, Option<usize>), Arc<Usage>>);
+pub struct TaskReadings(pub HashMap<(AllocId, Option<usize>), Arc<Usage>>);
 
-impl Said {
+impl TaskReadings {
     pub fn task(&mut self, alloc: &str, n: usize, usage: Usage) {
         self.0.insert((AllocId::from(alloc), Some(n)), Arc::new(usage));
     }
@@ -161,13 +161,13 @@ impl Said {
     }
 }
 
-impl Readings for Said {
-    fn read(&mut self, asked: &[AllocRequest<'_>]) -> Vec<Option<assemble::AllocReadings>> {
+impl Readings for TaskReadings {
+    fn read(&mut self, requests: &[AllocRequest<'_>]) -> Vec<Option<assemble::AllocReadings>> {
         let of = |alloc: &PublishedAlloc| assemble::AllocReadings {
             tasks: (0..alloc.identity.tasks.len()).map(|n| self.get(alloc, Some(n))).collect(),
             alloc: self.get(alloc, None),
         };
-        asked.iter().map(|asked| Some(of(asked.alloc))).collect()
+        requests.iter().map(|request| Some(of(request.alloc))).collect()
     }
 }
 
@@ -180,24 +180,24 @@ pub fn board(allocs: Vec<Arc<PublishedAlloc>>, totals: Totals) -> BoardView {
 }
 
 /// One tick at [`NOW`].
-pub fn tick(assembler: &mut Assembler, board: &BoardView, said: &Said, host: Samples) -> Arc<Snapshot> {
-    tick_of(assembler, board, said, Tick { host: Arc::new(host), ..Tick::default() })
+pub fn tick(assembler: &mut Assembler, board: &BoardView, readings: &TaskReadings, host: Samples) -> Arc<Snapshot> {
+    tick_of(assembler, board, readings, Tick { host: Arc::new(host), ..Tick::default() })
 }
 
-pub fn tick_of(assembler: &mut Assembler, board: &BoardView, said: &Said, tick: Tick) -> Arc<Snapshot> {
-    assembler.tick(board, &mut said.clone(), tick, Moment { now: Instant::now(), at: NOW }).0
+pub fn tick_of(assembler: &mut Assembler, board: &BoardView, readings: &TaskReadings, tick: Tick) -> Arc<Snapshot> {
+    assembler.tick(board, &mut readings.clone(), tick, Moment { now: Instant::now(), at: NOW }).0
 }
 
 /// `count` allocs of one task each, of one workload, everything measured.
-pub fn many(count: u64) -> (BoardView, Said) {
+pub fn many(count: u64) -> (BoardView, TaskReadings) {
     let job = job("workload", &["server"]);
     running(&|_| Arc::clone(&job), count)
 }
 
 /// The same, each a job of its own: what was submitted is known of each.
-pub fn many_jobs(count: u64) -> (BoardView, Said) {
+pub fn many_jobs(count: u64) -> (BoardView, TaskReadings) {
     let named = |n: u64| job(&format!("workload-{n}"), &["server"]);
-    let (mut board, said) = running(&named, count);
+    let (mut board, readings) = running(&named, count);
     let totals = Arc::make_mut(&mut board.totals);
     for alloc in &board.allocs {
         totals.submitted(
@@ -206,23 +206,23 @@ pub fn many_jobs(count: u64) -> (BoardView, Said) {
             Timestamp(NOW.0 - 60_000_000_000),
         );
     }
-    (board, said)
+    (board, readings)
 }
 
-fn running(job: &dyn Fn(u64) -> Arc<Job>, count: u64) -> (BoardView, Said) {
-    let mut said = Said::default();
+fn running(job: &dyn Fn(u64) -> Arc<Job>, count: u64) -> (BoardView, TaskReadings) {
+    let mut readings = TaskReadings::default();
     let mut allocs = Vec::new();
     for n in 0..count {
         let id = format!("{n:08x}-0b3c-4f5e-9a1d-2c6b7d8e9f00");
         // Numbers of the size that real tasks have: megabytes, seconds, half a core.
         let of = |first| usage(first).with(Field::cpu_quota_us, 50_000).with(Field::cpu_period_us, 100_000);
-        said.task(&id, 0, of(40_000_000 + n * 1_000));
-        said.alloc(&id, of(41_000_000 + n * 1_000));
+        readings.task(&id, 0, of(40_000_000 + n * 1_000));
+        readings.alloc(&id, of(41_000_000 + n * 1_000));
         allocs.push(Arc::new(alloc(
             &id,
             &job(n),
             vec![task("server", TaskState::Running, Timestamp(NOW.0 - 60_000_000_000))],
         )));
     }
-    (board(allocs, Totals::default()), said)
+    (board(allocs, Totals::default()), readings)
 }

@@ -99,9 +99,9 @@ fn containers_in_systemd_scopes_have_the_names_values_and_ends_of_docker() {
         run(&["--name", name, "--memory", memory, "bb:1", "sh", "-c", &script]);
         let over = wait_for("its end", limit, || find(&agent, name).filter(|alloc| !alloc["finished_at"].is_null()));
         let exit = &over["tasks"][name]["last_exit"];
-        let said = docker(&["inspect", name, "--format", "{{.State.ExitCode}}"]).stdout;
-        let said = String::from_utf8(said).expect("a number");
-        assert_eq!((exit["status"]["code"].to_string(), said.trim()), (code.to_string(), &*code.to_string()), "{over}");
+        let output = docker(&["inspect", name, "--format", "{{.State.ExitCode}}"]).stdout;
+        let text = String::from_utf8(output).expect("a number");
+        assert_eq!((exit["status"]["code"].to_string(), text.trim()), (code.to_string(), &*code.to_string()), "{over}");
         let peak = wait_for("its peak", limit, || value("allostat_task_memory_peak_bytes", name));
         // The kernel ends `dd` where the limit is lower than what it touches; the shell goes on.
         let reached = if memory == "64m" { 60 * MIB..=64 * MIB } else { 100 * MIB..=120 * MIB };
@@ -172,8 +172,8 @@ fn containers_of_the_docker_driver_are_in_slices_of_their_own_and_outlive_the_ag
         Some(agent.json(&format!("/v1/allocs/{id}")))
     };
     let inspect = |name: &str, what: &str| {
-        let said = docker(&["inspect", name, "--format", what]).stdout;
-        String::from_utf8(said).expect("text").trim().to_owned()
+        let output = docker(&["inspect", name, "--format", what]).stdout;
+        String::from_utf8(output).expect("text").trim().to_owned()
     };
     let slice_of = |id: &str| format!("allostat-{}_main.slice", id.replace('-', ""));
     let below = |id: &str| Path::new("/sys/fs/cgroup/allostat.slice").join(slice_of(id));

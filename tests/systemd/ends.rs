@@ -247,14 +247,14 @@ struct Units(Vec<PathBuf>);
 
 impl Units {
     fn install(all: &[Situation]) -> Units {
-        let (units, wants) =
+        let (units, required) =
             (PathBuf::from("/etc/systemd/system"), PathBuf::from("/etc/systemd/system/default.target.wants"));
-        fs::create_dir_all(&wants).expect("root may");
+        fs::create_dir_all(&required).expect("root may");
         let mut installed = Units(Vec::new());
         for (of, n) in all.iter().flat_map(|of| (0..TRIES).map(move |n| (of, n))) {
             let Situation { unit: lines, settings, script, .. } = of;
             let text = format!("[Unit]\n{lines}\n[Service]\n{settings}\nExecStart=/bin/sh -c \"{script}\"\n");
-            let (file, link) = (units.join(unit(of, n)), wants.join(unit(of, n)));
+            let (file, link) = (units.join(unit(of, n)), required.join(unit(of, n)));
             fs::write(&file, text).expect("root may");
             std::os::unix::fs::symlink(&file, &link).expect("root may");
             installed.0.extend([file, link]);
@@ -425,13 +425,13 @@ fn service_in_each_documented_situation_is_shown_as_systemctl_show_has_it() {
         DOCS.split("### A service in each situation").nth(1).is_some_and(|rows| rows.contains(&format!("\n| {is} |"))),
         "{is}"
     );
-    let begun = || {
-        let whose = [("alloc_id", "systemd:ends-runs-0.service")];
-        agent.metrics().one("allostat_task_start_time_seconds", &whose).map(Sample::f64)
+    let started = || {
+        let labels = [("alloc_id", "systemd:ends-runs-0.service")];
+        agent.metrics().one("allostat_task_start_time_seconds", &labels).map(Sample::f64)
     };
-    let before = wait_for("its start", limit, begun);
+    let before = wait_for("its start", limit, started);
     Who::Root.systemctl(&["restart", "allostat.service"]);
     agent.wait_ready();
-    assert_eq!(wait_for("the same start", limit, begun), before);
+    assert_eq!(wait_for("the same start", limit, started), before);
     assert!(is_as_systemd(&agent, &Try { of: &all[0], unit: unit(&all[0], 0) }));
 }

@@ -57,8 +57,8 @@ impl Who {
         let systemctl = |words: &[&str]| {
             let output = self.command("systemctl").args(user).args(words).arg("--").args(units).output();
             let output = output.unwrap_or_else(|e| panic!("systemctl: {e}"));
-            let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-            if output.status.success() { Ok(said(&output.stdout)) } else { Err(said(&output.stderr)) }
+            let printed = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+            if output.status.success() { Ok(printed(&output.stdout)) } else { Err(printed(&output.stderr)) }
         };
         let states = "--state=active,activating,deactivating,reloading,failed";
         let (began, limit) = (Instant::now(), Duration::from_secs(30) * patience());
@@ -178,12 +178,12 @@ impl Agent {
         );
         let file = Path::new("/tmp").join(format!("{name}.hcl"));
         fs::write(&file, job).expect("/tmp must be writable");
-        let said = self.cli(&["run", "--detach", file.to_str().expect("UTF-8")]);
-        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        let output = self.cli(&["run", "--detach", file.to_str().expect("UTF-8")]);
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
         let allocs = self.json("/v1/allocs");
         let own = allocs["allocs"].as_array().into_iter().flatten().rfind(|a| a["job"] == name);
         let id = own.and_then(|a| a["id"].as_str()).expect("an accepted job must have an alloc").to_owned();
-        (Alloc { agent: self, id, task: name.to_owned() }, said)
+        (Alloc { agent: self, id, task: name.to_owned() }, output)
     }
 
     /// Where the scope is, below [`TREE`].
@@ -214,7 +214,7 @@ impl Agent {
 
     /// Waits until systemd has let go of the scope, and nothing of it is left.
     #[track_caller]
-    pub fn wait_scope_gone(&self, path: &str) {
+    pub fn wait_scope_removed(&self, path: &str) {
         let directory = Path::new(TREE).join(path.trim_start_matches('/'));
         let (began, limit) = (Instant::now(), Duration::from_secs(30) * patience());
         loop {
@@ -236,8 +236,8 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let of_ours = ["--no-pager", "-n", "80", "--unit=allostat*", "--user-unit=allostat*"];
-            let journal = Who::Root.command("journalctl").args(of_ours).output();
+            let of_own = ["--no-pager", "-n", "80", "--unit=allostat*", "--user-unit=allostat*"];
+            let journal = Who::Root.command("journalctl").args(of_own).output();
             eprintln!("{}", String::from_utf8_lossy(&journal.expect("journalctl is there").stdout));
         }
         let left = self.who.clear(&["allostat.service", "allostat-observe.service", &self.scope]);
@@ -370,8 +370,7 @@ pub fn names(processes: &[(String, u64)]) -> Vec<&str> {
 #[track_caller]
 pub fn in_leaf(scope: &str) -> Vec<String> {
     let leaf = inside(&format!("{scope}/supervisors"));
-    let (spawners, others): (Vec<&str>, Vec<&str>) =
-        names(&leaf).into_iter().partition(|name| *name == "allostat-spawn");
+    let (spawners, rest): (Vec<&str>, Vec<&str>) = names(&leaf).into_iter().partition(|name| *name == "allostat-spawn");
     assert!(spawners.len() <= 1, "{leaf:?}");
-    others.into_iter().map(str::to_owned).collect()
+    rest.into_iter().map(str::to_owned).collect()
 }

@@ -96,7 +96,9 @@ fn package_retains_tasks_and_settings_over_an_upgrade_and_its_purge_leaves_nothi
     assert!(!log.contains("panicked"), "{log}");
 
     dpkg(&["--purge", "allostat"]);
-    for gone in ["/var/lib/allostat", "/etc/allostat", "/etc/systemd/system/multi-user.target.wants/allostat.service"] {
-        assert!(Path::new(gone).symlink_metadata().is_err(), "{gone} is left");
+    for removed in
+        ["/var/lib/allostat", "/etc/allostat", "/etc/systemd/system/multi-user.target.wants/allostat.service"]
+    {
+        assert!(Path::new(removed).symlink_metadata().is_err(), "{removed} is left");
     }
 }

@@ -46,8 +46,8 @@ fn in_its_place(scope: &str, alloc: &Alloc<'_>, pid: u64, supervisors: usize) {
     assert_eq!(cgroup_of(main_pid()), "/system.slice/allostat.service");
     assert_eq!(names(&inside("/system.slice/allostat.service")), ["allostat"], "no process but the agent");
     assert_eq!(names(&inside(scope)), [""; 0], "no process in an inner cgroup");
-    let wanted: Vec<&str> = std::iter::repeat_n("allostat", supervisors).chain(["allostat-keep"]).collect();
-    assert_eq!(in_leaf(scope), wanted);
+    let expected: Vec<&str> = std::iter::repeat_n("allostat", supervisors).chain(["allostat-keep"]).collect();
+    assert_eq!(in_leaf(scope), expected);
     assert_eq!(cgroup_of(pid), format!("{scope}/tasks/{}/{}", alloc.id, alloc.task));
 }
 
@@ -104,8 +104,8 @@ fn tasks_and_supervisors_outlive_restart_kill_and_stop_of_the_service_in_a_scope
     assert_eq!(Who::Root.property("allostat.service", "ActiveState"), "inactive");
     assert!(!Path::new(TREE).join("system.slice/allostat.service").exists(), "nothing is left in the unit");
     assert_eq!(cgroup_of(pid), format!("{scope}/tasks/{}/long", long.id));
-    let one_look = Who::Root.run(crate::common::allostat().to_str().expect("UTF-8"), &["metrics"]);
-    assert!(one_look.contains(&long.id), "without an agent it is known where they are: {one_look}");
+    let first_view = Who::Root.run(crate::common::allostat().to_str().expect("UTF-8"), &["metrics"]);
+    assert!(first_view.contains(&long.id), "without an agent it is known where they are: {first_view}");
     // No agent sees these two end; with them the scope would be empty, and be removed with what only an agent can read.
     for pid in [pid, short_pid] {
         Who::Root.run("kill", &["-KILL", &pid.to_string()]);
@@ -126,7 +126,7 @@ fn tasks_and_supervisors_outlive_restart_kill_and_stop_of_the_service_in_a_scope
     assert!(!journal.contains("eft-over"), "systemd finds nothing that it did not expect: {journal}");
     agent.stop_all();
     Who::Root.systemctl(&["stop", "allostat.service"]);
-    agent.wait_scope_gone(&scope);
+    agent.wait_scope_removed(&scope);
 }
 
 /// Promise (Durability and recovery): A moved data directory keeps its systemd scope; an agent that starts in its place
@@ -152,9 +152,9 @@ fn moved_data_directory_retains_its_scope_and_a_new_agent_in_its_place_has_anoth
     // Its keeper is left alone by the agent that has the old path now.
     Who::Root.systemctl(&["stop", "allostat.service"]);
     let other = service("");
-    let (begun, _) = other.submit("begun", &["hold", "1000000"], "", "");
-    begun.ready();
-    assert!(!cgroup_of(begun.pid()).starts_with(&scope), "{}", cgroup_of(begun.pid()));
+    let (started, _) = other.submit("begun", &["hold", "1000000"], "", "");
+    started.ready();
+    assert!(!cgroup_of(started.pid()).starts_with(&scope), "{}", cgroup_of(started.pid()));
     assert_eq!(cgroup_of(pid), format!("{scope}/tasks/{}/held", held.id));
     other.stop_all();
     Who::Root.systemctl(&["stop", "allostat.service"]);
@@ -162,7 +162,7 @@ fn moved_data_directory_retains_its_scope_and_a_new_agent_in_its_place_has_anoth
     assert_eq!(held.pid(), pid);
     moved.stop_all();
     Who::Root.systemctl(&["stop", "allostat.service"]);
-    moved.wait_scope_gone(&scope);
+    moved.wait_scope_removed(&scope);
 }
 
 /// Promise (Under systemd): Limits of tasks, and of the slice that they share, are enforced
@@ -190,7 +190,7 @@ fn limits_of_tasks_and_of_the_slice_they_share_are_enforced() {
     assert!(limited.pid() > 0, "who kept to his share lives on");
     agent.stop_all();
     Who::Root.systemctl(&["stop", "allostat.service"]);
-    agent.wait_scope_gone(&scope);
+    agent.wait_scope_removed(&scope);
 }
 
 /// Promise (Under systemd): A scope that is stopped under the agent is created again
@@ -213,7 +213,7 @@ fn a_scope_that_is_stopped_is_made_again_where_the_agent_is() {
     assert_eq!(Who::Root.property(&agent.scope, "Delegate"), "yes");
     // All of it is stopped, and the unit comes back in another slice: what runs from then on is there too.
     Who::Root.systemctl(&["stop", "allostat.service", &agent.scope]);
-    agent.wait_scope_gone(&scope);
+    agent.wait_scope_removed(&scope);
     let agent = service("Slice=other.slice");
     let second = Alloc { agent: &agent, id: second.id, task: second.task };
     second.wait_dead();
@@ -226,7 +226,7 @@ fn a_scope_that_is_stopped_is_made_again_where_the_agent_is() {
     });
     agent.stop_all();
     Who::Root.systemctl(&["stop", "allostat.service"]);
-    agent.wait_scope_gone(&scope);
+    agent.wait_scope_removed(&scope);
 }
 
 fn inside_if_there(path: &str) -> Vec<(String, u64)> {
@@ -256,8 +256,8 @@ fn task_of_another_user_runs_under_the_shipped_unit_with_private_files() {
              args = [\"sh\", \"-c\", {script:?}]\n }}\n }}\n }}\n}}\n"
         );
         fs::write("/tmp/other.hcl", job).expect("/tmp must be writable");
-        let said = agent.cli(&["run", "--detach", "/tmp/other.hcl"]);
-        assert!(said.code == Some(0) && !said.stderr.contains("closed"), "{}", said.stderr);
+        let output = agent.cli(&["run", "--detach", "/tmp/other.hcl"]);
+        assert!(output.code == Some(0) && !output.stderr.contains("closed"), "{}", output.stderr);
         let allocs = agent.json("/v1/allocs");
         let own = allocs["allocs"].as_array().into_iter().flatten().rfind(|a| a["job"] == "other");
         let alloc = agent.data.join("alloc").join(own.and_then(|a| a["id"].as_str()).expect("it was accepted"));
@@ -272,8 +272,8 @@ fn task_of_another_user_runs_under_the_shipped_unit_with_private_files() {
         for closed in ["t", "t/local/file", "alloc", "alloc/data/file"] {
             let path = alloc.join(closed);
             let path = path.to_str().expect("UTF-8");
-            let looked = Who::User.command("/bin/busybox").args(["ls", path]).output().expect("busybox is there");
-            assert!(!looked.status.success(), "uid 1000 saw {closed} with {more:?}");
+            let checked = Who::User.command("/bin/busybox").args(["ls", path]).output().expect("busybox is there");
+            assert!(!checked.status.success(), "uid 1000 saw {closed} with {more:?}");
         }
         agent.stop_all();
         Who::Root.systemctl(&["stop", "allostat.service"]);
@@ -344,7 +344,7 @@ fn units_are_observed_under_their_names_and_what_is_above_them_is_not() {
     assert!(ends >= 1, "cgroup.events reported that it was empty");
     agent.stop_all();
     Who::Root.systemctl(&["stop", "allostat.service"]);
-    agent.wait_scope_gone(&scope);
+    agent.wait_scope_removed(&scope);
 }
 
 fn ids(allocs: &serde_json::Value) -> BTreeSet<String> {
@@ -370,9 +370,9 @@ fn new_user_sees_each_service_of_systemctl_with_and_without_an_agent() {
         units.filter(|unit| !unit.starts_with("user@")).map(|unit| format!("systemd:{unit}")).collect()
     };
     let limit = Duration::from_secs(10) * patience();
-    let wanted = listed();
-    assert!(wanted.len() > 20, "{wanted:?}");
-    let missing = |seen: &BTreeSet<String>| wanted.difference(seen).cloned().collect::<Vec<_>>();
+    let expected = listed();
+    assert!(expected.len() > 20, "{expected:?}");
+    let missing = |seen: &BTreeSet<String>| expected.difference(seen).cloned().collect::<Vec<_>>();
     let program = crate::common::allostat();
     let top = Who::Root.run(program.to_str().expect("UTF-8"), &["top", "--json"]);
     let top: serde_json::Value = serde_json::from_str(&top).expect("JSON");
@@ -382,7 +382,7 @@ fn new_user_sees_each_service_of_systemctl_with_and_without_an_agent() {
     let agent = service("UnsetEnvironment=ALLOSTAT_OBSERVE");
     wait_for("all of them", limit, || missing(&ids(&agent.json("/v1/allocs")["allocs"])).is_empty().then_some(()));
     let seen = agent.metrics();
-    for id in wanted.iter().filter(|id| id.contains("first-")) {
+    for id in expected.iter().filter(|id| id.contains("first-")) {
         let usage = seen.one("allostat_task_memory_usage_bytes", &[("alloc_id", id)]).map(crate::common::Sample::u64);
         assert!(usage.is_some_and(|bytes| bytes > 0), "{id}: {usage:?}");
     }
@@ -453,20 +453,20 @@ fn observe_only_unit_measures_units_and_starts_nothing() {
     fs::write("/etc/systemd/system/allostat-observe.service", unit).expect("root may");
     Who::Root.systemctl(&["daemon-reload"]);
     let agent = Agent::new(Who::Root, "/var/lib/allostat");
-    let looked_at = Unit::run("looked-at", &["--collect", "--", "sleep", "1000"]);
+    let reading = Unit::run("looked-at", &["--collect", "--", "sleep", "1000"]);
     Who::Root.systemctl(&["start", "allostat-observe.service"]);
     agent.wait_ready();
     let limit = Duration::from_secs(30) * patience();
     let of_it = [("alloc_id", "systemd:looked-at.service")];
     wait_for("its memory", limit, || agent.metrics().one("allostat_task_memory_usage_bytes", &of_it).map(drop));
     let seen = agent.metrics();
-    drop(looked_at);
+    drop(reading);
     // Others need its port, whatever it said.
     Who::Root.systemctl(&["stop", "allostat-observe.service"]);
     let capability = |feature: &str| seen.u64("allostat_capability", &[("feature", feature)]);
     assert_eq!((capability("cgroup"), capability("memory"), capability("kernel_pass")), (0, 1, 1));
     assert_eq!(capability("kernel_ends"), 1, "reports of ends are tested with children, in no namespace of their own");
-    let said = Who::Root.run("journalctl", &["--no-pager", "--unit=allostat-observe.service"]);
-    assert!(!said.contains("scope"), "who starts nothing asks for no scope: {said}");
+    let output = Who::Root.run("journalctl", &["--no-pager", "--unit=allostat-observe.service"]);
+    assert!(!output.contains("scope"), "who starts nothing asks for no scope: {output}");
     assert_eq!(seen.all("allostat_driver_healthy", &[]).len(), 0, "it starts nothing");
 }

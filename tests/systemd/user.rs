@@ -37,7 +37,7 @@ impl Started {
         Started { agent, child, log }
     }
 
-    fn said(&self) -> String {
+    fn output(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
@@ -67,8 +67,8 @@ fn user_with_the_shown_command_has_limits_and_metrics_over_restarts() {
     let scope = agent.scope_path();
     assert_eq!(scope, format!("{MANAGER}/app.slice/allostat-data-tester-a.scope"));
     let config = "cpu_hard_limit = true\n pids_limit = 20";
-    let (limited, said) = agent.submit("limited", &["burn", "1000000"], config, "memory = 32\n cpu = 500");
-    assert!(!said.stderr.contains("will not be enforced"), "{}", said.stderr);
+    let (limited, output) = agent.submit("limited", &["burn", "1000000"], config, "memory = 32\n cpu = 500");
+    assert!(!output.stderr.contains("will not be enforced"), "{}", output.stderr);
     limited.ready();
     let pid = limited.pid();
     assert_eq!(cgroup_of(pid), format!("{scope}/tasks/{}/limited", limited.id));
@@ -102,7 +102,7 @@ fn user_with_the_shown_command_has_limits_and_metrics_over_restarts() {
     none_fell(&before, &counters(&started.agent.metrics()), "over a restart");
     started.agent.stop_all();
     let agent = started.terminate();
-    agent.wait_scope_gone(&scope);
+    agent.wait_scope_removed(&scope);
 }
 
 #[test]
@@ -135,14 +135,14 @@ fn user_unit_retains_tasks_over_a_restart() {
     none_fell(&before, &counters(&agent.metrics()), "over a restart");
     agent.stop_all();
     Who::User.systemctl(&["stop", "allostat.service"]);
-    agent.wait_scope_gone(&scope);
+    agent.wait_scope_removed(&scope);
 }
 
 /// A demo of the user's, as he starts it from a terminal of his desktop: in a unit of his systemd.
 struct Demo {
     child: Child,
     dir: std::path::PathBuf,
-    said: std::path::PathBuf,
+    output_file: std::path::PathBuf,
 }
 
 impl Demo {
@@ -151,17 +151,17 @@ impl Demo {
         let dir = home().join(name);
         fs::create_dir_all(&dir).expect("our own directory");
         user_manager();
-        let said = home().join(format!("{name}.out"));
-        let file = fs::File::create(&said).expect("our own directory");
+        let reported = home().join(format!("{name}.out"));
+        let file = fs::File::create(&reported).expect("our own directory");
         let binary = allostat().display().to_string();
         let words = [wrapped, &[&binary, "demo", "--plain"]].concat();
         let mut command = Who::User.command(words[0]);
         command.args(&words[1..]).env("TMPDIR", &dir).env_remove("ALLOSTAT_ADDR");
         command.stdout(file.try_clone().expect("a descriptor")).stderr(file);
-        Demo { child: command.spawn().expect("it must start"), dir, said }
+        Demo { child: command.spawn().expect("it must start"), dir, output_file: reported }
     }
-    fn said(&self) -> String {
-        fs::read_to_string(&self.said).unwrap_or_default()
+    fn output(&self) -> String {
+        fs::read_to_string(&self.output_file).unwrap_or_default()
     }
     /// Its agent, when it has tasks that run.
     #[track_caller]
@@ -182,13 +182,13 @@ impl Demo {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).expect("our own child");
     }
     #[track_caller]
-    fn wait_gone(mut self, agent: &Agent, scope: &str) -> Option<i32> {
+    fn wait_exit(mut self, agent: &Agent, scope: &str) -> Option<i32> {
         let limit = Duration::from_secs(20) * patience();
         let status = wait_for("the demo to end", limit, || self.child.try_wait().expect("our child"));
         wait_for("its directory to be gone", limit, || {
             fs::read_dir(&self.dir).is_ok_and(|mut left| left.next().is_none()).then_some(())
         });
-        agent.wait_scope_gone(scope);
+        agent.wait_scope_removed(scope);
         status.code()
     }
 }
@@ -216,13 +216,13 @@ fn demo_in_a_user_unit_has_cgroups_and_leaves_nothing_even_when_killed() {
             let limits = metrics.all("allostat_task_memory_limit_bytes", &[]).len();
             (measured > 0 && limits > 0).then_some(measured)
         });
-        assert!(limited > 0 && !demo.said().contains("no cgroups"), "{}", demo.said());
+        assert!(limited > 0 && !demo.output().contains("no cgroups"), "{}", demo.output());
         demo.signal(signal);
-        let said = demo.said.clone();
-        let code = demo.wait_gone(&agent, &scope);
+        let reported = demo.output_file.clone();
+        let code = demo.wait_exit(&agent, &scope);
         if signal == Signal::INT {
-            let said = fs::read_to_string(said).unwrap_or_default();
-            assert!(code == Some(0) && said.contains("nothing is left behind."), "{code:?}: {said}");
+            let text = fs::read_to_string(reported).unwrap_or_default();
+            assert!(code == Some(0) && text.contains("nothing is left behind."), "{code:?}: {text}");
         }
     }
 }
@@ -237,11 +237,11 @@ fn demo_without_delegation_shows_how_to_get_it() {
     let agent = demo.agent();
     let notice = NOTICE.replace("allostat agent", "allostat demo");
     wait_for("it to say so", Duration::from_secs(20) * patience(), || {
-        let said = demo.said();
-        (said.contains("no cgroups: ") && said.contains(&notice)).then_some(())
+        let output = demo.output();
+        (output.contains("no cgroups: ") && output.contains(&notice)).then_some(())
     });
     demo.signal(rustix::process::Signal::INT);
-    assert_eq!(demo.wait_gone(&agent, "/none"), Some(0));
+    assert_eq!(demo.wait_exit(&agent, "/none"), Some(0));
 }
 
 /// Promise (Under systemd): Without delegation the user gets the exact command that helps, and tasks run all the same
@@ -253,9 +253,13 @@ fn user_without_delegation_sees_the_command_and_tasks_run_without_limits() {
     user_manager();
     let started = Started::new(Agent::new(Who::User, "/data/tester/b"), false);
     let agent = &started.agent;
-    assert!(started.said().contains(&format!("`{NOTICE}`")), "{}", started.said());
-    let (plain, said) = agent.submit("plain", &["hold", "1000000"], "", "memory = 64");
-    assert!(said.stderr.contains("`memory` will not be enforced") && said.stderr.contains(NOTICE), "{}", said.stderr);
+    assert!(started.output().contains(&format!("`{NOTICE}`")), "{}", started.output());
+    let (plain, output) = agent.submit("plain", &["hold", "1000000"], "", "memory = 64");
+    assert!(
+        output.stderr.contains("`memory` will not be enforced") && output.stderr.contains(NOTICE),
+        "{}",
+        output.stderr
+    );
     plain.ready();
     let node = agent.cli(&["node"]).ok();
     assert!(node.contains(NOTICE), "{node}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::common::{Agent, AgentOptions, Cli, is_root, patience, says, wait_for};
+use crate::common::{Agent, AgentOptions, Cli, assert_contains, is_root, patience, wait_for};
 
 fn long() -> Duration {
     Duration::from_secs(60) * patience()
@@ -151,7 +151,7 @@ fn changed_key_restarts_the_task_whatever_its_restart_policy() {
     assert_eq!((keyed.count("Restart Signaled"), keyed.count("Not Restarting")), (2, 0));
     assert!(keyed.has_event("Template", "changed: local/out; restarting"), "{:?}", keyed.events());
     let metrics = String::from_utf8_lossy(&keyed.agent.get("/metrics").body).into_owned();
-    says(&metrics, &["allostat_template_actions_total{action=\"restart\"} 2"]);
+    assert_contains(&metrics, &["allostat_template_actions_total{action=\"restart\"} 2"]);
     keyed.agent.stop();
 }
 
@@ -470,7 +470,7 @@ fn a_start_waits_for_a_missing_key_and_a_stop_ends_the_wait() {
         keyed.submit(&job(script, &stanzas), &["--detach"]).ok();
         let waiting = || keyed.has_event("Template", "waiting for a key") && keyed.task()["state"] == "starting";
         keyed.until("the wait", waiting);
-        says(&keyed.agent.cli(&["events"]).ok(), &["deep/down/key", "local/out"]);
+        assert_contains(&keyed.agent.cli(&["events"]).ok(), &["deep/down/key", "local/out"]);
         if stops {
             keyed.agent.cli(&["stop", "live"]).ok();
             assert_eq!(keyed.task()["state"], "dead");
@@ -492,7 +492,7 @@ fn a_job_that_reads_keys_is_refused_without_the_setting() {
     for command in ["plan", "run"] {
         let refused = agent.cli(&[command, file.to_str().expect("UTF-8")]);
         assert_ne!(refused.code, Some(0), "{command} {refused:?}");
-        says(&refused.stderr, &["line 2, column 4", "local/out", "calls ls", "template.key_dir"]);
+        assert_contains(&refused.stderr, &["line 2, column 4", "local/out", "calls ls", "template.key_dir"]);
     }
     assert!(agent.alloc_ids().is_empty());
     agent.stop();

@@ -51,10 +51,12 @@ pub fn run(words: &[&str]) -> Result<bool> {
     let parts = parts::get(&root, Purpose::Bench)?;
     let programs = cargo::build(&root, &["build", "--profile", "dist", "--bins", "--examples"])?;
     // Each one is linked with everything, which takes minutes.
-    let wanted = if names.is_empty() { &["*"][..] } else { &names };
-    let wanted = wanted.iter().flat_map(|name| ["--bench", name]);
-    let built =
-        cargo::build(&root, &["bench", "--profile", "dist", "--no-run"].into_iter().chain(wanted).collect::<Vec<_>>())?;
+    let expected = if names.is_empty() { &["*"][..] } else { &names };
+    let expected = expected.iter().flat_map(|name| ["--bench", name]);
+    let built = cargo::build(
+        &root,
+        &["bench", "--profile", "dist", "--no-run"].into_iter().chain(expected).collect::<Vec<_>>(),
+    )?;
     let (allostat, workload) = (programs.binary("allostat"), programs.binary("workload"));
 
     let mut rows = Vec::new();

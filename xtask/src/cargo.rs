@@ -85,15 +85,15 @@ pub fn build_tests(root: &Path) -> Result<BuiltPrograms> {
 }
 
 fn clippy_driver() -> Option<PathBuf> {
-    let said = run::output(Command::new("rustc").args(["--print", "sysroot"])).ok()?;
-    Some(Path::new(said.trim()).join("bin/clippy-driver")).filter(|driver| driver.exists())
+    let printed = run::output(Command::new("rustc").args(["--print", "sysroot"])).ok()?;
+    Some(Path::new(printed.trim()).join("bin/clippy-driver")).filter(|driver| driver.exists())
 }
 
 /// The oldest compiler that the manifest promises: no dependency asks for a later one, and where that compiler is
 /// installed it checks the workspace. (Clippy's `incompatible_msrv`, which is on, does that for the standard library.)
 pub fn check_rust_version(root: &Path) -> Result<()> {
-    let said = run::output(cargo().current_dir(root).args(["metadata", "--format-version=1", "--locked"]))?;
-    let metadata: serde_json::Value = serde_json::from_str(&said)?;
+    let printed = run::output(cargo().current_dir(root).args(["metadata", "--format-version=1", "--locked"]))?;
+    let metadata: serde_json::Value = serde_json::from_str(&printed)?;
     let packages = metadata["packages"].as_array().ok_or("cargo metadata has packages")?;
     let version = |package: &serde_json::Value| package["rust_version"].as_str().map(numbers);
     let own = packages.iter().find(|package| package["name"] == "allostat").and_then(version);

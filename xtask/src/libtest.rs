@@ -13,7 +13,7 @@ pub struct LibtestOutput {
     /// It ended with a summary. Without one it crashed, or was stopped.
     pub finished: bool,
     /// Tests whose lines were printed, in that order: with several threads they have ended, with one the last may not.
-    pub begun: Vec<String>,
+    pub started: Vec<String>,
     /// Those of them whose line says that they passed or were ignored.
     pub ended_well: BTreeSet<String>,
     /// Where each failed test panicked, and its message.
@@ -33,7 +33,7 @@ pub fn parse(text: &str) -> LibtestOutput {
             failures += count(&line[at..], "failed").min(10_000);
         } else if let Some((name, result)) = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ")) {
             let name = name.strip_suffix(" - should panic").unwrap_or(name);
-            printed.begun.push(name.to_owned());
+            printed.started.push(name.to_owned());
             let is_ignored = result.trim_end() == "ignored" || result.starts_with("ignored,");
             if is_ignored {
                 printed.ignored.push(name.to_owned());
@@ -69,8 +69,9 @@ impl LibtestOutput {
         self.passed = self.ended_well.len().saturating_sub(self.ignored.len());
         self.failed.clear();
         for name in &lost {
-            let said = if self.begun.contains(name) || tests.len() == 1 { "did not end well" } else { "did not begin" };
-            self.whys.insert((*name).clone(), format!(": {said}: {how}"));
+            let text =
+                if self.started.contains(name) || tests.len() == 1 { "did not end well" } else { "did not begin" };
+            self.whys.insert((*name).clone(), format!(": {text}: {how}"));
             self.failed.push((*name).clone());
         }
         if lost.is_empty() {
@@ -95,7 +96,7 @@ impl LibtestOutput {
         self.passed += other.passed;
         self.failed.extend(other.failed.iter().map(|name| id(name)));
         self.ignored.extend(other.ignored.iter().map(|name| id(name)));
-        self.begun.extend(other.begun.iter().map(|name| id(name)));
+        self.started.extend(other.started.iter().map(|name| id(name)));
         self.whys.extend(other.whys.into_iter().map(|(name, why)| (id(&name), why)));
         self.finished &= other.finished;
         if !other.details.is_empty() {
@@ -122,9 +123,9 @@ fn why(details: &str, test: &str) -> String {
     let own = details.split_once(&format!("---- {test} stdout ----")).map(|(_, rest)| rest);
     let own = own.map(|rest| rest.split("\n---- ").next().unwrap_or(rest));
     let lines = own.unwrap_or_default().lines().skip_while(|line| !line.contains(" panicked at "));
-    let said: Vec<&str> = lines.take(4).filter(|line| !line.starts_with("note: ")).collect();
-    let said = said.join(" ");
-    let at = said.split_once(" panicked at ").map_or("", |(_, at)| at).trim();
+    let text: Vec<&str> = lines.take(4).filter(|line| !line.starts_with("note: ")).collect();
+    let text = text.join(" ");
+    let at = text.split_once(" panicked at ").map_or("", |(_, at)| at).trim();
     if at.is_empty() { String::new() } else { format!(": {}", at.chars().take(300).collect::<String>()) }
 }
 
@@ -151,7 +152,7 @@ mod tests {
              0 ignored; 0 measured; 3 filtered out; finished in 0.00s\n",
         );
         assert_eq!((printed.passed, printed.finished, printed.failed.len()), (2, true, 0));
-        assert_eq!(printed.begun, ["a", "b"]);
+        assert_eq!(printed.started, ["a", "b"]);
     }
 
     #[test]

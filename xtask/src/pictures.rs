@@ -66,15 +66,15 @@ fn page(root: &Path, parts: &Path) -> Result<PathBuf> {
         let entry = entry?;
         fs::copy(entry.path(), to.join(entry.file_name()))?;
     }
-    let (wanted, marker) = (fs::read_to_string(to.join("package.json"))?, to.join("ready"));
-    if fs::read_to_string(&marker).is_ok_and(|got| got == wanted) {
+    let (expected, marker) = (fs::read_to_string(to.join("package.json"))?, to.join("ready"));
+    if fs::read_to_string(&marker).is_ok_and(|got| got == expected) {
         return Ok(to);
     }
     println!("pictures: Grafana's packages are got by npm (about 430 MB), into target/parts/pictures");
     // React 18 is what Grafana itself uses; one of its packages asks for another.
     let npm = ["install", "--legacy-peer-deps", "--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock"];
     run::output(Command::new("npm").args(npm).current_dir(&to))?;
-    fs::write(marker, wanted)?;
+    fs::write(marker, expected)?;
     Ok(to)
 }
 

@@ -55,21 +55,21 @@ struct BootReport {
 
 /// Only whole lines count: the last one may be half.
 fn read(text: &str) -> BootReport {
-    let mut said = BootReport::default();
+    let mut report = BootReport::default();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     for line in whole.lines() {
         let words: Vec<&str> = line.trim().split(' ').collect();
         match words.as_slice() {
-            ["have", writer, n] => note(&mut said.have, writer, n.parse().ok()),
+            ["have", writer, n] => note(&mut report.have, writer, n.parse().ok()),
             ["ack", writer, n] => {
-                said.acks += 1;
-                note(&mut said.acked, writer, n.parse::<u64>().ok().map(|n| n + 1));
+                report.acks += 1;
+                note(&mut report.acked, writer, n.parse::<u64>().ok().map(|n| n + 1));
             }
-            ["go"] => said.going = true,
-            _ => said.wrong.push(line.to_owned()),
+            ["go"] => report.going = true,
+            _ => report.wrong.push(line.to_owned()),
         }
     }
-    said
+    report
 }
 
 fn note(list: &mut Vec<u64>, writer: &str, n: Option<u64>) {
@@ -153,11 +153,11 @@ impl Machine<'_> {
 
     /// Boots, lets it write, switches it off; `None`: only boots, and asks what is there.
     fn boot(&self, number: u32, acks: Option<u64>) -> Result<BootReport> {
-        let said = self.work.join(format!("said-{number}.log"));
+        let reported = self.work.join(format!("said-{number}.log"));
         let mut qemu = guest::emulator(self.parts)?;
         qemu.args(["-m", &MEMORY_MIB.to_string()])
             .args(["-serial", &format!("file:{}", self.work.join(format!("console-{number}.log")).display())])
-            .args(["-serial", &format!("file:{}", said.display())])
+            .args(["-serial", &format!("file:{}", reported.display())])
             .args([
                 "-drive",
                 &format!("file={},if=virtio,format=raw,cache=writethrough", self.work.join("disk.img").display()),
@@ -171,7 +171,7 @@ impl Machine<'_> {
         qemu.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let mut machine = RunningMachine(qemu.spawn().map_err(|e| format!("cannot start QEMU: {e}"))?);
         let began = Instant::now();
-        let listen = || read(&String::from_utf8_lossy(&fs::read(&said).unwrap_or_default()));
+        let listen = || read(&String::from_utf8_lossy(&fs::read(&reported).unwrap_or_default()));
         loop {
             let now = listen();
             if !now.wrong.is_empty() {
@@ -206,17 +206,17 @@ impl Machine<'_> {
         let mut acked = Vec::new();
         let mut total = 0;
         for number in 0..=kills {
-            let said = self.boot(number, (number < kills).then(some_acks))?;
-            let lost = lost(&acked, &said.have);
+            let report = self.boot(number, (number < kills).then(some_acks))?;
+            let lost = lost(&acked, &report.have);
             if lost > 0 {
                 return Err(format!(
                     "boot {number}: {lost} acknowledged records are lost: {acked:?} became {:?}",
-                    said.have
+                    report.have
                 )
                 .into());
             }
-            total += said.acks;
-            acked = said.acked.iter().zip(&said.have).map(|(acked, have)| *acked.max(have)).collect();
+            total += report.acks;
+            acked = report.acked.iter().zip(&report.have).map(|(acked, have)| *acked.max(have)).collect();
         }
         fs::remove_file(self.work.join("disk.img"))?;
         Ok(format!("{kills} power failures, {total} acknowledgements, none lost"))
@@ -226,16 +226,16 @@ impl Machine<'_> {
         let mut acked = Vec::new();
         for number in 0..=kills {
             // Whatever it says is wrong is a loss too.
-            let said = match self.boot(number, (number < kills).then_some(ACKNOWLEDGED)) {
-                Ok(said) => said,
+            let report = match self.boot(number, (number < kills).then_some(ACKNOWLEDGED)) {
+                Ok(report) => report,
                 Err(error) if number > 0 => return Ok(format!("the control lost something, as it must: {error}")),
                 Err(error) => return Err(error),
             };
-            let lost = lost(&acked, &said.have);
+            let lost = lost(&acked, &report.have);
             if lost > 0 {
                 return Ok(format!("the control lost {lost} acknowledged records, as it must"));
             }
-            acked = said.acked;
+            acked = report.acked;
         }
         Err(format!("{kills} power failures without any sync lost nothing: this test cannot see a loss").into())
     }
@@ -271,8 +271,8 @@ mod tests {
 
     #[test]
     fn output_of_a_boot_is_counted_line_by_line() {
-        let said = read("have 0 7\nhave 1 3\ngo\nack 1 3\nack 0 7\nack 1 4\nack 1 5");
-        assert_eq!((said.have, said.acked, said.acks, said.going), (vec![7, 3], vec![8, 5], 3, true));
+        let report = read("have 0 7\nhave 1 3\ngo\nack 1 3\nack 0 7\nack 1 4\nack 1 5");
+        assert_eq!((report.have, report.acked, report.acks, report.going), (vec![7, 3], vec![8, 5], 3, true));
         assert_eq!(read("wrong task/0/1\n").wrong, ["wrong task/0/1"]);
         assert_eq!(read("ack 0 1"), BootReport::default());
     }

@@ -20,9 +20,9 @@ pub fn output(command: &mut Command) -> Result<String> {
     let shown = shown(command);
     let output = command.stdin(Stdio::null()).output().map_err(|e| format!("cannot start {shown}: {e}"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = if said.trim().is_empty() { String::from_utf8_lossy(&output.stdout) } else { said };
-        return Err(format!("{shown}: {}: {}", output.status, said.trim()).into());
+        let printed = String::from_utf8_lossy(&output.stderr);
+        let printed = if printed.trim().is_empty() { String::from_utf8_lossy(&output.stdout) } else { printed };
+        return Err(format!("{shown}: {}: {}", output.status, printed.trim()).into());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

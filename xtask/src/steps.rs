@@ -21,23 +21,23 @@ struct StepTime {
 
 #[derive(Debug)]
 pub struct Steps {
-    begun: Instant,
+    started: Instant,
     took: Mutex<Vec<StepTime>>,
 }
 
 impl Steps {
     pub fn begin() -> Steps {
-        Steps { begun: Instant::now(), took: Mutex::default() }
+        Steps { started: Instant::now(), took: Mutex::default() }
     }
 
     pub fn elapsed(&self) -> Duration {
-        self.begun.elapsed()
+        self.started.elapsed()
     }
 
     pub fn step<T>(&self, name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        let (begun, cpu) = (Instant::now(), cpu_seconds());
+        let (started_at, cpu) = (Instant::now(), cpu_seconds());
         let done = work();
-        self.note(name.to_owned(), begun.elapsed(), Some(cpu_seconds() - cpu))?;
+        self.note(name.to_owned(), started_at.elapsed(), Some(cpu_seconds() - cpu))?;
         done
     }
 
@@ -49,7 +49,7 @@ impl Steps {
 
     /// All at once, each to its end; the results in the order of the steps, or the first error. `name` is that of the
     /// group.
-    pub fn beside<T: Send>(&self, name: &str, steps: Vec<Step<'_, T>>) -> Result<Vec<T>> {
+    pub fn in_parallel<T: Send>(&self, name: &str, steps: Vec<Step<'_, T>>) -> Result<Vec<T>> {
         let names: Vec<&str> = steps.iter().map(|(name, _)| *name).collect();
         if names.is_empty() {
             return Ok(Vec::new());
@@ -59,9 +59,9 @@ impl Steps {
             std::thread::scope(|scope| {
                 // An error of ours cannot leave its thread, its text can.
                 let run = |name: &str, work: Box<dyn FnOnce() -> Result<T> + Send + '_>| {
-                    let begun = Instant::now();
+                    let started_at = Instant::now();
                     let done = work().map_err(|e| e.to_string());
-                    self.note(format!("  {name}"), begun.elapsed(), None).map_err(|e| e.to_string())?;
+                    self.note(format!("  {name}"), started_at.elapsed(), None).map_err(|e| e.to_string())?;
                     done
                 };
                 let steps = steps.into_iter();
@@ -93,7 +93,7 @@ impl fmt::Display for Steps {
             let cpu = cpu.map(|cpu| format!("{cpu:.0}")).unwrap_or_default();
             writeln!(f, "{name:<24} {:>8.0} {cpu:>9}", wall.as_secs_f64())?;
         }
-        write!(f, "{:<24} {:>8.0} {:>9.0}", "in all", self.begun.elapsed().as_secs_f64(), cpu_seconds())
+        write!(f, "{:<24} {:>8.0} {:>9.0}", "in all", self.started.elapsed().as_secs_f64(), cpu_seconds())
     }
 }
 
@@ -108,7 +108,7 @@ mod tests {
         // The first one ends only after the second one: they do run at once.
         let first: Step<'_, u32> = ("first", Box::new(move || Ok(receiver.recv()?)));
         let second: Step<'_, u32> = ("second", Box::new(move || Ok(sender.send(1).map(|()| 2)?)));
-        assert_eq!(steps.beside("both", vec![first, second]).unwrap(), [1, 2]);
+        assert_eq!(steps.in_parallel("both", vec![first, second]).unwrap(), [1, 2]);
         let text = steps.to_string();
         // Which of them is noted first is a race.
         assert!(["  first ", "  second ", "both ", "in all "].iter().all(|part| text.contains(part)), "{text}");
@@ -127,7 +127,7 @@ mod tests {
         let steps = Steps::begin();
         let broken: Step<'_, ()> = ("broken", Box::new(|| Err("no disk".into())));
         let sound: Step<'_, ()> = ("sound", Box::new(|| Ok(())));
-        assert_eq!(steps.beside("both", vec![broken, sound]).unwrap_err().to_string(), "broken: no disk");
+        assert_eq!(steps.in_parallel("both", vec![broken, sound]).unwrap_err().to_string(), "broken: no disk");
         assert!(steps.to_string().contains("sound "), "{steps}");
     }
 }

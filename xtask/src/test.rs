@@ -93,7 +93,7 @@ impl Options {
         Ok(options)
     }
 
-    fn wants(&self, place: &str) -> bool {
+    fn includes(&self, place: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| only == place)
     }
 
@@ -341,7 +341,7 @@ fn plan<'a>(
             }
     };
     let host = suites.iter().map(|suite| {
-        let tests = suite.tests.iter().filter(|test| options.wants("host") && on_host(&suite.id(test)));
+        let tests = suite.tests.iter().filter(|test| options.includes("host") && on_host(&suite.id(test)));
         ChosenTests { suite, tests: tests.cloned().collect() }
     });
     let host: Vec<ChosenTests<'a>> = host.filter(|chosen| !chosen.tests.is_empty()).collect();
@@ -351,7 +351,7 @@ fn plan<'a>(
         fits(id)
             && (by_hand || !tiers.is_host_only(id))
             && match &options.scope {
-                _ if by_hand => options.wants(guest.name),
+                _ if by_hand => options.includes(guest.name),
                 Scope::Gate => guest.name == of_the_gate.name && tiers.is_core(id),
                 Scope::All => true,
                 Scope::Slice(own) if *own == slices::SYSTEMD_POWER => guest.system == System::Systemd,
@@ -392,7 +392,7 @@ impl<'a> Context<'a> {
             );
             run
         });
-        let ended = self.steps.beside("power", steps.collect())?;
+        let ended = self.steps.in_parallel("power", steps.collect())?;
         for (trial, ended) in trials.into_iter().zip(ended) {
             match ended {
                 Ok(words) => {

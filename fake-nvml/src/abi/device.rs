@@ -226,13 +226,13 @@ fn version<T>(number: u32) -> u32 {
 pub unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: Handle, out: *mut MemoryInfo2) -> Code {
     call("nvmlDeviceGetMemoryInfo_v2", handle(device), |at| {
         // SAFETY: the caller gives a structure whose version is set, or null.
-        let asked = unsafe { out.as_mut() }.ok_or(codes::INVALID_ARGUMENT)?;
-        if asked.version != version::<MemoryInfo2>(2) {
+        let requested = unsafe { out.as_mut() }.ok_or(codes::INVALID_ARGUMENT)?;
+        if requested.version != version::<MemoryInfo2>(2) {
             return Err(codes::ARGUMENT_VERSION_MISMATCH);
         }
         let Memory { total_bytes: total, reserved_bytes: reserved, used_bytes: used } = memory(at)?;
         let free = total.saturating_sub(reserved).saturating_sub(used);
-        *asked = MemoryInfo2 { version: asked.version, total, reserved, free, used };
+        *requested = MemoryInfo2 { version: requested.version, total, reserved, free, used };
         Ok(())
     })
 }
@@ -241,11 +241,11 @@ pub unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: Handle, out: *mut Me
 pub unsafe extern "C" fn nvmlDeviceGetTemperatureV(device: Handle, out: *mut Temperature) -> Code {
     call("nvmlDeviceGetTemperatureV", handle(device), |at| {
         // SAFETY: the caller gives a structure whose version and sensor are set, or null.
-        let asked = unsafe { out.as_mut() }.ok_or(codes::INVALID_ARGUMENT)?;
-        if asked.version != version::<Temperature>(1) {
+        let requested = unsafe { out.as_mut() }.ok_or(codes::INVALID_ARGUMENT)?;
+        if requested.version != version::<Temperature>(1) {
             return Err(codes::ARGUMENT_VERSION_MISMATCH);
         }
-        asked.celsius = c_int::try_from(celsius(at, asked.sensor)?).map_err(|_| codes::UNKNOWN)?;
+        requested.celsius = c_int::try_from(celsius(at, requested.sensor)?).map_err(|_| codes::UNKNOWN)?;
         Ok(())
     })
 }

@@ -9,7 +9,7 @@ use super::frame::{exports, handle, known, write};
 use super::types::{EventData, Handle};
 use crate::codes::{self, Code};
 use crate::scenario::Event;
-use crate::state::{LOOK_AGAIN, Target, call, state};
+use crate::state::{POLL_INTERVAL, Target, call, state};
 
 exports! {
     value nvmlDeviceGetSupportedEventTypes() -> c_ulonglong = |at| known(at.whole()?.events.as_ref());
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn nvmlEventSetWait_v2(set: Handle, out: *mut EventData, m
             if Instant::now() >= limit {
                 return Err(codes::TIMEOUT);
             }
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(POLL_INTERVAL);
         }
     })
 }
@@ -98,8 +98,8 @@ fn next(number: usize) -> Result<Option<EventData>, Code> {
     for event in state.scenario.events.iter().filter(|event| event.id > seen) {
         set.seen = event.id;
         let uuid = state.scenario.devices.get(event.device).map(|device| &device.uuid);
-        let wanted = |one: &&Registration| Some(&one.uuid) == uuid && one.kinds & event.kind != 0;
-        if let Some(one) = set.registered.iter().find(wanted) {
+        let accepts = |one: &&Registration| Some(&one.uuid) == uuid && one.kinds & event.kind != 0;
+        if let Some(one) = set.registered.iter().find(accepts) {
             return Ok(Some(event_data(event, one.handle)));
         }
     }

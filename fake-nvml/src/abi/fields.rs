@@ -92,17 +92,17 @@ fn number_in_12(system: &System, id: u32) -> u32 {
     }
 }
 
-fn answer(system: &System, device: &Device, asked: &mut FieldValue) {
-    let id = number_in_12(system, asked.id);
+fn answer(system: &System, device: &Device, requested: &mut FieldValue) {
+    let id = number_in_12(system, requested.id);
     let refused = device.refuses.contains(&format!("field:{id}"));
     let value = device.fields.get(&id).copied().or_else(|| derived(device, id));
-    let value = value.or_else(|| by_link(device, id, asked.scope)).filter(|_| !refused);
-    asked.timestamp = i64::try_from(now_us()).unwrap_or(i64::MAX);
-    asked.latency = 0;
-    asked.kind = kind(id);
-    asked.code = if value.is_some() { codes::SUCCESS } else { codes::NOT_SUPPORTED };
+    let value = value.or_else(|| by_link(device, id, requested.scope)).filter(|_| !refused);
+    requested.timestamp = i64::try_from(now_us()).unwrap_or(i64::MAX);
+    requested.latency = 0;
+    requested.kind = kind(id);
+    requested.code = if value.is_some() { codes::SUCCESS } else { codes::NOT_SUPPORTED };
     // A union: a value of 32 bits lies at its beginning.
-    asked.value = match asked.kind {
+    requested.value = match requested.kind {
         UNSIGNED_INT => union_of(value.map_or(0, |value| u32::try_from(value).unwrap_or(u32::MAX))),
         _ => value.unwrap_or(0),
     };
@@ -122,8 +122,8 @@ pub unsafe extern "C" fn nvmlDeviceGetFieldValues(device: Handle, count: c_int, 
         }
         let device = at.whole()?;
         // SAFETY: the caller gives so many values with their ids, or null.
-        for asked in unsafe { std::slice::from_raw_parts_mut(values, count) } {
-            answer(&at.scenario.system, device, asked);
+        for requested in unsafe { std::slice::from_raw_parts_mut(values, count) } {
+            answer(&at.scenario.system, device, requested);
         }
         Ok(())
     })

@@ -25,11 +25,11 @@ pub unsafe extern "C" fn nvmlGpmQueryDeviceSupport(device: Handle, out: *mut Gpm
     call("nvmlGpmQueryDeviceSupport", handle(device), |at| {
         let supported = at.device()?.gpm.is_some().into();
         // SAFETY: the caller gives a structure whose version is set, or null.
-        let asked = unsafe { out.as_mut() }.ok_or(codes::INVALID_ARGUMENT)?;
-        if asked.version != 1 {
+        let requested = unsafe { out.as_mut() }.ok_or(codes::INVALID_ARGUMENT)?;
+        if requested.version != 1 {
             return Err(codes::ARGUMENT_VERSION_MISMATCH);
         }
-        asked.supported = supported;
+        requested.supported = supported;
         Ok(())
     })
 }

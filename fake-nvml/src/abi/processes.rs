@@ -10,14 +10,14 @@ use crate::state::{ResolvedTarget, call};
 
 exports! {
     list nvmlDeviceGetComputeRunningProcesses() -> ProcessInfoV1 = |at| compute(at).map(oldest);
-    list nvmlDeviceGetGraphicsRunningProcesses() -> ProcessInfoV1 = |at| others(at, |device| &device.graphics).map(oldest);
-    list nvmlDeviceGetMPSComputeRunningProcesses() -> ProcessInfoV1 = |at| others(at, |device| &device.mps).map(oldest);
+    list nvmlDeviceGetGraphicsRunningProcesses() -> ProcessInfoV1 = |at| list_processes(at, |device| &device.graphics).map(oldest);
+    list nvmlDeviceGetMPSComputeRunningProcesses() -> ProcessInfoV1 = |at| list_processes(at, |device| &device.mps).map(oldest);
     list nvmlDeviceGetComputeRunningProcesses_v2() -> ProcessInfo = compute;
     list nvmlDeviceGetComputeRunningProcesses_v3() -> ProcessInfo = compute;
-    list nvmlDeviceGetGraphicsRunningProcesses_v2() -> ProcessInfo = |at| others(at, |device| &device.graphics);
-    list nvmlDeviceGetGraphicsRunningProcesses_v3() -> ProcessInfo = |at| others(at, |device| &device.graphics);
-    list nvmlDeviceGetMPSComputeRunningProcesses_v2() -> ProcessInfo = |at| others(at, |device| &device.mps);
-    list nvmlDeviceGetMPSComputeRunningProcesses_v3() -> ProcessInfo = |at| others(at, |device| &device.mps);
+    list nvmlDeviceGetGraphicsRunningProcesses_v2() -> ProcessInfo = |at| list_processes(at, |device| &device.graphics);
+    list nvmlDeviceGetGraphicsRunningProcesses_v3() -> ProcessInfo = |at| list_processes(at, |device| &device.graphics);
+    list nvmlDeviceGetMPSComputeRunningProcesses_v2() -> ProcessInfo = |at| list_processes(at, |device| &device.mps);
+    list nvmlDeviceGetMPSComputeRunningProcesses_v3() -> ProcessInfo = |at| list_processes(at, |device| &device.mps);
 
     value nvmlDeviceGetAccountingMode() -> c_uint = |at| Ok(accounting(at)?.enabled.into());
     value nvmlDeviceGetAccountingBufferSize() -> c_uint = |at| Ok(accounting(at)?.buffer_size);
@@ -56,7 +56,7 @@ fn compute(at: &ResolvedTarget) -> Result<Vec<ProcessInfo>, Code> {
     Ok(list)
 }
 
-fn others(at: &ResolvedTarget, which: fn(&Device) -> &[Process]) -> Result<Vec<ProcessInfo>, Code> {
+fn list_processes(at: &ResolvedTarget, which: fn(&Device) -> &[Process]) -> Result<Vec<ProcessInfo>, Code> {
     let mut list = Vec::new();
     if at.instance().is_none() {
         list.extend(which(at.device()?).iter().map(|process| process_info(process, None)));

@@ -26,7 +26,7 @@ pub(super) enum SessionEnd {
     /// How its command ended is not known.
     Unknown(String),
     /// The command was killed.
-    ClientGone,
+    ClientDisconnected,
     AgentStops,
     Misbehaved(&'static str),
 }
@@ -68,7 +68,7 @@ where
                 Ok(Some(ExecFrame::Input(bytes))) if typed.add(&bytes) => {}
                 Ok(Some(ExecFrame::Input(_))) => break SessionEnd::Misbehaved("more input than it was granted"),
                 Ok(Some(ExecFrame::EndOfInput)) => typed.close(),
-                Ok(Some(ExecFrame::Size(wanted))) => drop(size.send_replace(wanted)),
+                Ok(Some(ExecFrame::Size(requested))) => drop(size.send_replace(requested)),
                 Ok(Some(ExecFrame::Credit(bytes))) => {
                     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
                     if bytes > WINDOW.saturating_sub(credit.available_permits()) {
@@ -77,7 +77,7 @@ where
                     credit.add_permits(bytes);
                 }
                 Ok(Some(_)) => break SessionEnd::Misbehaved("a frame that the agent sends"),
-                Ok(None) => break SessionEnd::ClientGone,
+                Ok(None) => break SessionEnd::ClientDisconnected,
                 Err(BadFrame(why)) => break SessionEnd::Misbehaved(why),
             },
             found = &mut end, if exit.is_none() => {
@@ -160,11 +160,11 @@ async fn pump(
             read = from.read(&mut buffer) => read.unwrap_or(0),
             () = rest(&mut over) => 0,
         };
-        let Ok(wanted) = u32::try_from(read) else { return };
+        let Ok(requested) = u32::try_from(read) else { return };
         if read == 0 {
             return;
         }
-        match credit.acquire_many(wanted).await {
+        match credit.acquire_many(requested).await {
             Ok(granted) => granted.forget(),
             Err(_) => return,
         }

@@ -129,7 +129,7 @@ async fn more_input_or_credit_than_granted_ends_the_session_and_its_command() {
 async fn exec_client_disconnect_ends_the_command() {
     let rig = rig();
     drop((rig.client, rig.writer));
-    assert_eq!(rig.ended.await.unwrap(), SessionEnd::ClientGone);
+    assert_eq!(rig.ended.await.unwrap(), SessionEnd::ClientDisconnected);
     assert!(rig.held.await.is_err());
 }
 

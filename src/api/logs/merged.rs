@@ -55,11 +55,11 @@ pub(super) struct MergedPiece {
 }
 
 /// Reads of the records and the logs, at most: a task may write between the two.
-const LOOKS: u32 = 4;
+const MAX_READS: u32 = 4;
 
 /// Errors: `NotFound`: no times were recorded of this task, and it is asked since one.
 pub(super) fn read_merged(dir: &Path, task: &str, from: MergedFrom) -> io::Result<MergedPiece> {
-    let mut looks = LOOKS;
+    let mut reads = MAX_READS;
     loop {
         // Records first: what they name is in the logs then.
         let order = files(dir, &format!("{task}.order."))?;
@@ -85,8 +85,8 @@ pub(super) fn read_merged(dir: &Path, task: &str, from: MergedFrom) -> io::Resul
             bytes.as_chunks::<ORDER_RECORD>().0.iter().map(OrderRecord::parse).collect();
         let since = if let MergedFrom::Latest { since: Some(nanos), .. } = from { nanos } else { 0 };
         let merged = merge(&logs, &records, (start.streams, since));
-        looks -= 1;
-        if merged.is_torn && !order.is_empty() && looks > 0 {
+        reads -= 1;
+        if merged.is_torn && !order.is_empty() && reads > 0 {
             continue;
         }
         let mut body = Vec::new();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// The largest piece of one answer.
 pub(super) const MAX_PIECE_BYTES: u64 = 1 << 20;
 /// So much at a time is looked through, from the end on, for where the last lines begin.
-pub(super) const LOOK_BYTES: u64 = 64 << 10;
+pub(super) const SCAN_BYTES: u64 = 64 << 10;
 
 /// A place in the log, for good: the number of a file, and how far in it.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,7 +108,7 @@ pub(super) fn tail_start(files: &[LogFile], size: u64, lines: u64) -> io::Result
     }
     let (mut end, mut left) = (size, lines);
     while end > 0 {
-        let start = end.saturating_sub(LOOK_BYTES);
+        let start = end.saturating_sub(SCAN_BYTES);
         let bytes = read_range(files, start, end)?;
         for (at, _) in bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
             let begins = start + at as u64 + 1;

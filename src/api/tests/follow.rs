@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::*;
 use crate::board::events::CAPACITY;
 use crate::model::event::{Event, EventKind};
-use crate::model::few::SmallMap;
+use crate::model::small_map::SmallMap;
 use crate::model::units::Timestamp;
 
 fn happen(log: &EventLog, kind: EventKind, message: &str) {

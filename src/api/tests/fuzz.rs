@@ -108,9 +108,9 @@ fn request(fuzz: &mut Fuzz) -> Vec<u8> {
 }
 
 /// Every answer in it is whole. Gives how many there are.
-fn whole_answers(asked: &[u8], mut rest: &[u8]) -> Result<usize, String> {
+fn whole_answers(requests: &[u8], mut rest: &[u8]) -> Result<usize, String> {
     // Behind an answer to a HEAD there is no body, whatever its length says.
-    let heads = asked.windows(4).any(|word| word.eq_ignore_ascii_case(b"HEAD"));
+    let heads = requests.windows(4).any(|word| word.eq_ignore_ascii_case(b"HEAD"));
     let mut answers = 0;
     while !rest.is_empty() {
         let end = rest.windows(4).position(|four| four == b"\r\n\r\n").ok_or("a head without its end")?;
@@ -170,35 +170,35 @@ fn no_bytes_break_the_server_and_each_answer_is_whole() {
     let (_stop, stopped) = watch::channel(false);
     let (mut answered, mut waits) = (0, 0);
     each("HTTP requests", 3_000, |fuzz| {
-        let asked = request(fuzz);
+        let requests = request(fuzz);
         let origin = match fuzz.below(4) {
             0 => Origin::Socket,
             _ => Origin::Tcp { peer: address, local: address, operator: false },
         };
         let (mut client, socket) = tokio::io::duplex(1 << 20);
-        let said = runtime.block_on(async {
+        let reported = runtime.block_on(async {
             let served =
                 connection(socket, origin, ConnectionIdentity::default(), Arc::clone(&server.door), stopped.clone());
             let talk = async {
-                client.write_all(&asked).await?;
+                client.write_all(&requests).await?;
                 client.shutdown().await?;
-                let mut said = Vec::new();
-                client.read_to_end(&mut said).await?;
-                Ok::<_, std::io::Error>(said)
+                let mut reported = Vec::new();
+                client.read_to_end(&mut reported).await?;
+                Ok::<_, std::io::Error>(reported)
             };
             // One that goes on and on is let go.
             let both = async { tokio::join!(served, talk).1 };
             tokio::time::timeout(Duration::from_millis(500), both).await
         });
-        match said {
-            Ok(said) => {
-                let said = said.unwrap();
-                match whole_answers(&asked, &said) {
+        match reported {
+            Ok(reported) => {
+                let reported = reported.unwrap();
+                match whole_answers(&requests, &reported) {
                     Ok(answers) => answered += answers,
                     Err(why) => panic!(
                         "{why}\nasked: {:?}\nsaid: {:?}",
-                        asked.escape_ascii().to_string(),
-                        said.escape_ascii().to_string()
+                        requests.escape_ascii().to_string(),
+                        reported.escape_ascii().to_string()
                     ),
                 }
             }

@@ -109,8 +109,9 @@ fn the_html_is_well_formed_and_has_no_inline_script_or_style() {
     ids.sort_unstable();
     ids.dedup();
     assert_eq!(ids.len(), count, "an ID is given twice");
-    for wanted in ["lang=\"en\"", "name=\"viewport\"", "aria-live=\"polite\"", "role=\"tablist\"", "class=\"skip\""] {
-        assert!(html.contains(wanted), "{wanted}");
+    for requested in ["lang=\"en\"", "name=\"viewport\"", "aria-live=\"polite\"", "role=\"tablist\"", "class=\"skip\""]
+    {
+        assert!(html.contains(requested), "{requested}");
     }
 }
 
@@ -153,10 +154,10 @@ fn clients_that_poll_share_one_table_for_each_snapshot() {
     let first = server.tcp("GET", "/v1/tasks", "");
     let tag =
         |answer: &TestResponse| answer.head.lines().find_map(|l| l.strip_prefix("etag: ").map(str::to_owned)).unwrap();
-    let asks = format!("If-None-Match: {}\r\n", tag(&first));
-    assert_eq!(server.tcp("GET", "/v1/tasks", &asks).status, 304);
+    let requests = format!("If-None-Match: {}\r\n", tag(&first));
+    assert_eq!(server.tcp("GET", "/v1/tasks", &requests).status, 304);
     server.publisher.defer();
-    let next = server.tcp("GET", "/v1/tasks", &asks);
+    let next = server.tcp("GET", "/v1/tasks", &requests);
     assert_eq!(next.status, 200, "another tick has read");
     assert_ne!(tag(&next), tag(&first));
     let series = server.tcp("GET", "/v1/history/series", "");

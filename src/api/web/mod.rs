@@ -8,18 +8,18 @@
 //!   a certificate in agent.acting_certificates ─► operator
 //!   Authorization: Bearer, over TLS or loopback ► operator: all that the Unix socket gives
 //! ```
-//! What is configured is read again when its files change ([`watched`]); a reload never opens what was shut: neither
+//! What is configured is read again when its files change ([`reload`]); a reload never opens what was shut: neither
 //! TLS nor passwords go without a restart.
 
 mod error;
 mod file;
 mod passwords;
+mod reload;
 mod suites;
 #[cfg(test)]
 mod tests;
 mod tls;
 mod tokens;
-mod watched;
 mod yaml;
 
 use std::collections::BTreeMap;
@@ -39,9 +39,9 @@ pub use file::{ClientAuth, WEB_FIELDS};
 pub(super) use tls::handshake_refusal;
 
 use self::passwords::Passwords;
+use self::reload::{FileStamps, WatchedFiles};
 use self::tls::TlsSetup;
 use self::tokens::Tokens;
-use self::watched::{FileStamps, WatchedFiles};
 use super::Config;
 use super::error::{ApiError, Code};
 use crate::jobspec::diagnostic::{Diagnostic, SourceText};
@@ -77,7 +77,7 @@ impl WebAccess {
             if loses(|tls| tls.verifies) || loses(|tls| tls.requires) {
                 return opens("the certificates of clients");
             }
-            if loses(|tls| tls.asks_for_names) {
+            if loses(|tls| tls.checks_names) {
                 return opens("the names of clients that are allowed (client_allowed_sans)");
             }
             if !before.users.is_empty() && file.users.is_empty() {
@@ -201,7 +201,7 @@ impl Gate {
             let read = move |files: &mut FileStamps, _: Option<&Tokens>| Tokens::read(&path, files);
             // Without the file no token is valid.
             Ok::<_, AccessError>(
-                WatchedFiles::begin(AccessFile::Tokens, Arc::clone(metrics), read)?.or_else(Tokens::none()?),
+                WatchedFiles::begin(AccessFile::Tokens, Arc::clone(metrics), read)?.fallback_to(Tokens::none()?),
             )
         });
         let gate = Gate {

@@ -43,7 +43,7 @@ impl Passwords {
     pub(super) async fn are_right(&self, users: &BTreeMap<String, String>, user: &str, password: &str) -> bool {
         let known = users.get(user);
         // Searched and compared for each user: an unknown one costs as much.
-        let stand_in = self.stand_in(users, user);
+        let stand_in = self.decoy_hash(users, user);
         let Some(hash) = known.or(stand_in) else { return false };
         let message = [hash.as_bytes(), b":", password.as_bytes()].concat();
         if self.remembers(user, &message) && known.is_some() {
@@ -54,8 +54,8 @@ impl Passwords {
         if self.remembers(user, &message) && known.is_some() {
             return true;
         }
-        let (compare, given, kept) = (self.compare, password.to_owned(), hash.clone());
-        let is_same = tokio::task::spawn_blocking(move || compare(&given, &kept)).await.unwrap_or(false);
+        let (compare, given, retained) = (self.compare, password.to_owned(), hash.clone());
+        let is_same = tokio::task::spawn_blocking(move || compare(&given, &retained)).await.unwrap_or(false);
         let is_right = is_same && known.is_some();
         if is_right {
             let mut verified = lock(&self.verified);
@@ -66,13 +66,13 @@ impl Passwords {
     }
 
     fn remembers(&self, user: &str, message: &[u8]) -> bool {
-        let kept = lock(&self.verified).get(user).copied();
-        let is_kept = hmac::verify(&self.key, message, kept.unwrap_or(self.no_user).as_ref()).is_ok();
-        is_kept && kept.is_some()
+        let retained = lock(&self.verified).get(user).copied();
+        let is_retained = hmac::verify(&self.key, message, retained.unwrap_or(self.no_user).as_ref()).is_ok();
+        is_retained && retained.is_some()
     }
 
     /// For an unknown user: the hash of a known one, always the same, so that different costs reveal nothing either.
-    fn stand_in<'u>(&self, users: &'u BTreeMap<String, String>, user: &str) -> Option<&'u String> {
+    fn decoy_hash<'u>(&self, users: &'u BTreeMap<String, String>, user: &str) -> Option<&'u String> {
         let tag = hmac::sign(&self.key, user.as_bytes());
         let number = tag.as_ref().iter().take(8).fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
         let at = usize::try_from(number % u64::try_from(users.len()).ok()?.max(1)).ok()?;
@@ -111,25 +111,25 @@ mod tests {
         let passwords = passwords.unwrap();
         let known = users(&[("alice", "hash of secret"), ("bob", "hash of other")]);
         let before = Cell::new(0);
-        let ask = |known: &BTreeMap<String, String>, user: &str, password: &str| {
+        let request = |known: &BTreeMap<String, String>, user: &str, password: &str| {
             let is_right = block_on(passwords.are_right(known, user, password));
             let now = HASHED.load(Ordering::SeqCst);
             (is_right, now - before.replace(now))
         };
-        assert_eq!(ask(&known, "alice", "secret"), (true, 1));
-        assert_eq!(ask(&known, "alice", "secret"), (true, 0), "remembered");
+        assert_eq!(request(&known, "alice", "secret"), (true, 1));
+        assert_eq!(request(&known, "alice", "secret"), (true, 0), "remembered");
         for _ in 0..2 {
-            assert_eq!(ask(&known, "alice", "wrong"), (false, 1));
-            assert_eq!(ask(&known, "carol", "wrong"), (false, 1), "who is not there costs as much");
+            assert_eq!(request(&known, "alice", "wrong"), (false, 1));
+            assert_eq!(request(&known, "carol", "wrong"), (false, 1), "who is not there costs as much");
             // A known user stands in for her: his password is not hers.
-            assert_eq!(ask(&known, "carol", "secret"), (false, 1));
-            assert_eq!(ask(&known, "carol", "other"), (false, 1));
+            assert_eq!(request(&known, "carol", "secret"), (false, 1));
+            assert_eq!(request(&known, "carol", "other"), (false, 1));
         }
-        assert_eq!(ask(&known, "alice", "secret"), (true, 0), "wrong ones push nothing out");
+        assert_eq!(request(&known, "alice", "secret"), (true, 0), "wrong ones push nothing out");
         let changed = users(&[("alice", "hash of newer")]);
-        assert_eq!(ask(&changed, "alice", "secret"), (false, 1), "not by what was remembered of another hash");
-        assert_eq!(ask(&changed, "alice", "newer"), (true, 1));
-        assert_eq!(ask(&BTreeMap::new(), "alice", "newer"), (false, 0));
+        assert_eq!(request(&changed, "alice", "secret"), (false, 1), "not by what was remembered of another hash");
+        assert_eq!(request(&changed, "alice", "newer"), (true, 1));
+        assert_eq!(request(&BTreeMap::new(), "alice", "newer"), (false, 0));
     }
 
     #[test]

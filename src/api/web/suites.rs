@@ -1,7 +1,7 @@
 //! What Go calls the versions, cipher suites and curves of TLS, and which of them there are here. Pure.
 
 use rustls::crypto::SupportedKxGroup;
-use rustls::crypto::ring::{cipher_suite as ours, kx_group};
+use rustls::crypto::ring::{cipher_suite as suite, kx_group};
 use rustls::version::{TLS12, TLS13};
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 
@@ -11,15 +11,15 @@ use crate::jobspec::diagnostic::quote;
 pub(super) static VERSIONS: &[(&str, &SupportedProtocolVersion)] = &[("TLS12", &TLS12), ("TLS13", &TLS13)];
 
 static SUITES: &[(&str, &SupportedCipherSuite)] = &[
-    ("TLS_AES_128_GCM_SHA256", &ours::TLS13_AES_128_GCM_SHA256),
-    ("TLS_AES_256_GCM_SHA384", &ours::TLS13_AES_256_GCM_SHA384),
-    ("TLS_CHACHA20_POLY1305_SHA256", &ours::TLS13_CHACHA20_POLY1305_SHA256),
-    ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", &ours::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
-    ("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", &ours::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384),
-    ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", &ours::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256),
-    ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", &ours::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256),
-    ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", &ours::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384),
-    ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", &ours::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256),
+    ("TLS_AES_128_GCM_SHA256", &suite::TLS13_AES_128_GCM_SHA256),
+    ("TLS_AES_256_GCM_SHA384", &suite::TLS13_AES_256_GCM_SHA384),
+    ("TLS_CHACHA20_POLY1305_SHA256", &suite::TLS13_CHACHA20_POLY1305_SHA256),
+    ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", &suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
+    ("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", &suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384),
+    ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", &suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256),
+    ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", &suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256),
+    ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", &suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384),
+    ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", &suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256),
 ];
 
 fn names<T>(all: &[(&'static str, T)]) -> String {

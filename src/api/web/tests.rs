@@ -198,7 +198,7 @@ fn token_sent_as_plain_text_from_elsewhere_gives_no_rights() {
     let config = Config { token_file: Some(path), ..Config::default() };
     let gate = Gate::open(&config, &Arc::default()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let ask = |token: &str, guest: &ConnectionIdentity, from_here: bool| {
+    let request = |token: &str, guest: &ConnectionIdentity, from_here: bool| {
         let headers =
             HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::try_from(format!("bearer {token}")).unwrap())]);
         runtime.block_on(gate.who(guest, &headers, from_here)).map_err(|error| error.refusal)
@@ -208,11 +208,11 @@ fn token_sent_as_plain_text_from_elsewhere_gives_no_rights() {
         (ConnectionIdentity::default(), ConnectionIdentity { web: Some(Arc::new(web)), operates: false, uid: None });
     let operator = Ok(TcpCaller::Operator { by_certificate: false });
     for token in ["0123456789abcdef", "another"] {
-        assert_eq!(ask(token, &plain, false), Err(Some(AccessRefusal::TokenInClear)), "right or wrong");
+        assert_eq!(request(token, &plain, false), Err(Some(AccessRefusal::TokenInClear)), "right or wrong");
     }
-    assert_eq!(ask("0123456789abcdef", &plain, true), operator);
-    assert_eq!(ask("0123456789abcdef", &secured, false), operator);
-    assert_eq!(ask("another", &secured, false), Err(Some(AccessRefusal::WrongToken)));
+    assert_eq!(request("0123456789abcdef", &plain, true), operator);
+    assert_eq!(request("0123456789abcdef", &secured, false), operator);
+    assert_eq!(request("another", &secured, false), Err(Some(AccessRefusal::WrongToken)));
 }
 
 #[test]

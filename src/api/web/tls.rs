@@ -18,7 +18,7 @@ use rustls::{
 use x509_parser::extensions::GeneralName;
 
 use super::file::{Pem, SpannedValue, TlsServer, problem_of};
-use super::watched::FileStamps;
+use super::reload::FileStamps;
 use crate::jobspec::diagnostic::{Diagnostic, Diagnostics, Severity, SourceText};
 use crate::telemetry::access::AccessRefusal;
 use crate::telemetry::chain;
@@ -33,7 +33,7 @@ pub(super) struct TlsSetup {
     /// Who shows none is sent away.
     pub requires: bool,
     /// So is a client whose certificate has no allowed name.
-    pub asks_for_names: bool,
+    pub checks_names: bool,
     /// Of what works here, and not for every client.
     pub warnings: Vec<Diagnostic>,
 }
@@ -72,7 +72,7 @@ impl TlsSetup {
         config.ignore_client_order = tls.prefers_own_order;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let (verifies, requires) = (tls.client_auth.verifies(), tls.client_auth.requires());
-        let asks_for_names = tls.allowed_names.is_some();
+        let checks_names = tls.allowed_names.is_some();
         let mut warnings = Vec::new();
         if is_authority(&certificate) {
             let message = "this certificate is one of an authority (basicConstraints CA:TRUE): clients believe it only where it is named as \
@@ -80,7 +80,7 @@ impl TlsSetup {
             let Diagnostics(found) = wrong(&tls.certificate, CERTIFICATE, message.to_owned());
             warnings.extend(found.into_iter().map(|found| Diagnostic { severity: Severity::Warning, ..found }));
         }
-        Ok(TlsSetup { config: Arc::new(config), certificate, verifies, requires, asks_for_names, warnings })
+        Ok(TlsSetup { config: Arc::new(config), certificate, verifies, requires, checks_names, warnings })
     }
 
     /// Whether the certificate that we show is valid for this name: then a client that used it was not misled.

@@ -6,7 +6,7 @@ use ring::hmac;
 
 use super::error::AccessError;
 use super::passwords::random_key;
-use super::watched::FileStamps;
+use super::reload::FileStamps;
 
 /// 16 characters of `openssl rand -hex` are 64 bits: what is shorter can be guessed.
 const SHORTEST: usize = 16;

@@ -19,7 +19,7 @@ pub struct BashLine {
     /// Without quotes; the last one is to be completed.
     pub words: Vec<String>,
     /// How much of the last word bash leaves as it is, in bytes.
-    kept: usize,
+    unchanged: usize,
     /// The quote that is open.
     quote: Option<char>,
 }
@@ -32,7 +32,7 @@ impl BashLine {
         while let Some(c) = chars.next() {
             match (found.quote, c) {
                 (Some(open), _) if c == open => found.quote = None,
-                (None, '\'' | '"') => (found.quote, found.kept) = (Some(c), word.len()),
+                (None, '\'' | '"') => (found.quote, found.unchanged) = (Some(c), word.len()),
                 (None, '\\') => word.extend(chars.next()),
                 (Some('"'), '\\') => match chars.next() {
                     Some(next @ ('"' | '\\' | '$' | '`')) => word.push(next),
@@ -42,12 +42,12 @@ impl BashLine {
                     if is_word {
                         found.words.push(std::mem::take(&mut word));
                     }
-                    (is_word, found.kept) = (false, 0);
+                    (is_word, found.unchanged) = (false, 0);
                     continue;
                 }
                 (None, _) if breaks.contains(c) => {
                     word.push(c);
-                    found.kept = word.len();
+                    found.unchanged = word.len();
                 }
                 _ => word.push(c),
             }
@@ -63,11 +63,11 @@ impl BashLine {
         let current = self.words.last().map_or("", String::as_str);
         let all: Vec<&str> = values.filter(|value| value.starts_with(current)).collect();
         let is_option = |value: &str| current.is_empty() && value.starts_with('-');
-        let has_others = all.iter().any(|value| !is_option(value));
-        let all: Vec<&str> = all.into_iter().filter(|value| !has_others || !is_option(value)).collect();
+        let has_rest = all.iter().any(|value| !is_option(value));
+        let all: Vec<&str> = all.into_iter().filter(|value| !has_rest || !is_option(value)).collect();
         let ends = |value: &str| all.len() == 1 && self.quote.is_none() && !value.ends_with(['/', '=']);
         let shown = |value: &&str| {
-            let text = self.inserted(value.get(self.kept..)?)?;
+            let text = self.inserted(value.get(self.unchanged..)?)?;
             Some(format!("{text}{}\n", if ends(value) { " " } else { "" }))
         };
         all.iter().filter_map(shown).collect()

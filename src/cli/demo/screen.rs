@@ -57,13 +57,13 @@ fn batches(batches: &BatchSums) -> String {
 pub fn draw(buffer: &mut Buffer, scene: &DemoScene, colour: bool) {
     let area = buffer.area;
     let mut pen = Pen::new(buffer, colour);
-    let say = |pen: &mut Pen<'_>, y: usize, text: &str, style: Style| {
+    let emit = |pen: &mut Pen<'_>, y: usize, text: &str, style: Style| {
         if let Some(y) = u16::try_from(y).ok().filter(|y| *y < area.height) {
             pen.text(0, y, area.width, text, style);
         }
     };
     for (y, (text, style)) in scene.head.iter().enumerate() {
-        say(&mut pen, y, text, *style);
+        emit(&mut pen, y, text, *style);
     }
     let (first, rows) = (scene.head.len() + 1, scene.tasks.rows.len() + 1);
     let [y, height] = [first, rows].map(|n| u16::try_from(n).unwrap_or(u16::MAX));
@@ -73,13 +73,13 @@ pub fn draw(buffer: &mut Buffer, scene: &DemoScene, colour: bool) {
     }
     let mut y = first + rows + 1;
     for line in scene.below() {
-        say(&mut pen, y, &line, Style::Plain);
+        emit(&mut pen, y, &line, Style::Plain);
         y += 1;
     }
     let room = usize::from(area.height).saturating_sub(y + 1);
     let newest = scene.events.iter().skip(scene.events.len().saturating_sub(room));
     for (at, event) in newest.enumerate() {
-        say(&mut pen, y + 1 + at, event, Style::Plain);
+        emit(&mut pen, y + 1 + at, event, Style::Plain);
     }
 }
 

@@ -3,18 +3,18 @@
 use std::collections::{HashSet, VecDeque};
 
 use super::screen::{BatchSums, DemoScene};
+use crate::cli::api_types::EventPage;
 use crate::cli::connect::AgentConnection;
 use crate::cli::exit::CliError;
 use crate::cli::follow;
 use crate::cli::output::{Paint, Style};
-use crate::cli::shape::EventPage;
 use crate::cli::top::{RateFrame, RateRow, TaskFeed};
 use crate::model::event::EventKind;
 
 const BATCH_JOB: &str = "short";
 /// Tasks of the batch that stand in the table: the newest.
 const SHOWN_BATCH: usize = 5;
-const KEPT_EVENTS: usize = 200;
+const MAX_EVENTS: usize = 200;
 
 pub struct DemoWatch {
     pub scene: DemoScene,
@@ -44,21 +44,21 @@ impl DemoWatch {
     pub fn events(&mut self, agent: &mut AgentConnection, paint: Paint) -> Result<Vec<String>, CliError> {
         let page: EventPage = agent.get(&format!("/v1/events?since={}", self.since))?;
         self.since = page.next;
-        let wanted = page.events.iter().filter(|event| {
+        let selected = page.events.iter().filter(|event| {
             let is_end = event.kind == EventKind::Terminated;
             is_end || event.workload.as_ref().is_none_or(|job| job.as_str() != BATCH_JOB)
         });
-        let lines: Vec<String> = wanted.map(|event| follow::line(event, follow::now(), paint)).collect();
+        let lines: Vec<String> = selected.map(|event| follow::line(event, follow::now(), paint)).collect();
         self.events.extend(lines.iter().cloned());
-        while self.events.len() > KEPT_EVENTS {
+        while self.events.len() > MAX_EVENTS {
             self.events.pop_front();
         }
         self.scene.events = self.events.iter().cloned().collect();
         Ok(lines)
     }
 
-    pub fn look(&mut self, tasks: &mut TaskFeed) -> Result<(), CliError> {
-        let frame = tasks.look()?;
+    pub fn refresh(&mut self, tasks: &mut TaskFeed) -> Result<(), CliError> {
+        let frame = tasks.poll()?;
         self.take(frame);
         Ok(())
     }

@@ -33,14 +33,17 @@ impl LogReader {
         self.is_unordered
     }
 
-    pub fn next(&mut self, ask: impl FnOnce(&str) -> Result<HttpResponse, CliError>) -> Result<LogPieces, CliError> {
+    pub fn next(
+        &mut self,
+        request: impl FnOnce(&str) -> Result<HttpResponse, CliError>,
+    ) -> Result<LogPieces, CliError> {
         let stream = self.stream.unwrap_or("both");
         let from = match (&self.from, self.stream) {
             (Some(from), _) => format!("&{from}"),
             (None, Some(_)) => "&offset=0".to_owned(),
             (None, None) => String::new(),
         };
-        let answer = ask(&format!("{}?stream={stream}{from}", self.base))?;
+        let answer = request(&format!("{}?stream={stream}{from}", self.base))?;
         let odd = |why: &str| CliError::failed(why).hint("is the agent of another version?");
         let number = |name: &str| answer.header(name).and_then(|v| v.parse::<u64>().ok());
         let place = answer

@@ -67,7 +67,7 @@ pub static COLUMNS: [TableColumn; 27] = [
         align: Alignment::Left,
         width: 20,
         from: 220,
-        cell: |row, _| said(&row.workload, Style::Plain),
+        cell: |row, _| text_cell(&row.workload, Style::Plain),
         by: SortBy::Text(|row| &row.workload),
     },
     TableColumn {
@@ -76,7 +76,7 @@ pub static COLUMNS: [TableColumn; 27] = [
         align: Alignment::Left,
         width: 8,
         from: 105,
-        cell: |row, _| said(&row.state, state_style(&row.state)),
+        cell: |row, _| text_cell(&row.state, state_style(&row.state)),
         by: SortBy::Text(|row| &row.state),
     },
     TableColumn {
@@ -404,7 +404,7 @@ fn plain(text: String) -> CellText {
     CellText { text, style: Style::Plain }
 }
 
-fn said(text: &str, style: Style) -> CellText {
+fn text_cell(text: &str, style: Style) -> CellText {
     if text.is_empty() { plain(ABSENT.to_owned()) } else { CellText { text: text.to_owned(), style } }
 }
 

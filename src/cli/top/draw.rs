@@ -15,10 +15,10 @@ use ratatui::layout::Rect;
 use ratatui::style::Modifier;
 
 use super::columns::{self, COLUMNS, NAME};
+use super::detail;
 use super::gauges;
 use super::keys::BINDINGS;
 use super::lines::{Grouping, TableLine};
-use super::near;
 use super::pen::Pen;
 use super::rates::{HostNow, RateFrame, RateRow};
 use super::scene::TopScene;
@@ -45,7 +45,7 @@ pub fn draw(buffer: &mut Buffer, state: &mut ScreenState, scene: &TopScene<'_>) 
     head(&mut pen, area, state, scene);
     let body = Rect { y: HEAD, height: area.height - HEAD - 1, ..area };
     match (&state.open, state.view) {
-        (Some(open), _) => near::draw(&mut pen, body, open, scene),
+        (Some(open), _) => detail::draw(&mut pen, body, open, scene),
         (None, ScreenView::Tasks) => table(&mut pen, body, state, scene),
         (None, ScreenView::Devices) => {
             let nothing = "no devices are known";
@@ -96,7 +96,7 @@ fn head(pen: &mut Pen<'_>, area: Rect, state: &ScreenState, scene: &TopScene<'_>
     }
     gauges(pen, width, host);
     let count = |state: &str| rows.iter().filter(|row| row.state == state).count();
-    let others = [
+    let rest = [
         ("backoff", Style::Yellow),
         ("paused", Style::Yellow),
         ("pending", Style::Yellow),
@@ -111,34 +111,34 @@ fn head(pen: &mut Pen<'_>, area: Rect, state: &ScreenState, scene: &TopScene<'_>
         &format!("{}: {} running", human::count(rows.len(), "task"), count("running")),
         Style::Plain,
     );
-    for (state, style) in others {
+    for (state, style) in rest {
         let n = count(state);
         if n > 0 {
             x = pen.text(x, 3, width.saturating_sub(x), &format!(", {n} {state}"), style);
         }
     }
-    if let Some(cores) = gauges::elsewhere(scene.frame) {
+    if let Some(cores) = gauges::unattributed_cores(scene.frame) {
         x = pen.text(x, 3, width.saturating_sub(x), &format!("; {cores}"), Style::Plain);
     }
-    let mut said = vec![format!("by {}", state.sorted_by())];
+    let mut text = vec![format!("by {}", state.sorted_by())];
     if state.choice.grouping != Grouping::None {
-        said.push(state.choice.grouping.text().to_owned());
+        text.push(state.choice.grouping.text().to_owned());
     }
     if state.choice.only_running {
-        said.push("without what has ended".to_owned());
+        text.push("without what has ended".to_owned());
     }
     if let Some(only) = &state.choice.only {
-        said.push(format!("only {}", printable(&only.name)));
+        text.push(format!("only {}", printable(&only.name)));
     }
     if !state.choice.filter.is_empty() && state.typing.is_none() {
-        said.push(format!("filter: {}", state.choice.filter));
+        text.push(format!("filter: {}", state.choice.filter));
     }
     if state.paused {
-        said.push("stands still".to_owned());
+        text.push("stands still".to_owned());
     }
-    let said = said.join("; ");
+    let text = text.join("; ");
     let room = width.saturating_sub(x + 2);
-    pen.right(x + 2, 3, room, &shortened(&said, room), Style::Dim);
+    pen.right(x + 2, 3, room, &shortened(&text, room), Style::Dim);
 }
 
 fn gauges(pen: &mut Pen<'_>, width: u16, host: &HostNow) {
@@ -352,10 +352,10 @@ fn help(pen: &mut Pen<'_>, area: Rect, title: &str, all: &[(&str, &str)]) {
     let count = u16::try_from(all.len()).unwrap_or(u16::MAX);
     let room = area.height.saturating_sub(3).max(1);
     // One column more than fits is better than words that stay hidden: those at the right are cut.
-    let beside = count.div_ceil(room);
-    let wide = if beside > 1 { wide.min(area.width / beside) } else { wide };
-    let rows = count.div_ceil(beside.max(1));
-    let width = (beside * wide).max(columns_of(title) + 2).min(area.width);
+    let sibling = count.div_ceil(room);
+    let wide = if sibling > 1 { wide.min(area.width / sibling) } else { wide };
+    let rows = count.div_ceil(sibling.max(1));
+    let width = (sibling * wide).max(columns_of(title) + 2).min(area.width);
     let over = Rect { x: 0, y: 1, width, height: (rows + 1).min(area.height - 2) };
     for y in over.y..over.bottom() {
         for x in over.x..over.right() {

@@ -13,10 +13,10 @@ use super::reply::{TaskTable, WITH_BEFORE};
 use super::scene::{Details, EventLine};
 use super::state::{DetailView, ScreenView};
 use crate::api::encode;
+use crate::cli::api_types::{AllocRow, DeviceReport, EventPage};
 use crate::cli::connect::{AgentConnection, Purpose};
 use crate::cli::exit::{CliError, CliExit};
 use crate::cli::output::{Paint, printable};
-use crate::cli::shape::{AllocRow, DeviceReport, EventPage};
 use crate::cli::{CliSession, follow};
 use crate::config::{ConfigError, ConfigSources};
 use crate::daemon::{self, StandaloneSampler};
@@ -44,7 +44,7 @@ pub enum TopFeed {
 
 /// This host, without an agent.
 pub struct OwnFeed {
-    onlooker: StandaloneSampler,
+    sampler: StandaloneSampler,
     processes: ProcessReader,
 }
 
@@ -110,8 +110,8 @@ impl TopFeed {
                     true => "no agent runs: looking ourselves".to_owned(),
                     false => format!("no agent can be asked: looking ourselves\n  {}", none.why()),
                 });
-                let onlooker = StandaloneSampler::begin(&config, tick).map_err(|e| CliError::failed(chain(&e)))?;
-                Ok(TopFeed::Own(Box::new(OwnFeed { onlooker, processes: ProcessReader::new(Roots::default()) })))
+                let sampler = StandaloneSampler::begin(&config, tick).map_err(|e| CliError::failed(chain(&e)))?;
+                Ok(TopFeed::Own(Box::new(OwnFeed { sampler, processes: ProcessReader::new(Roots::default()) })))
             }
         }
     }
@@ -140,16 +140,16 @@ impl TopFeed {
     /// Waits until a look has what runs under its names, where that is not the agent's to do.
     pub fn settle(&mut self) {
         let TopFeed::Own(own) = self else { return };
-        daemon::until_named(|| own.onlooker.is_settled());
+        daemon::until_named(|| own.sampler.is_settled());
     }
 
-    pub fn look(&mut self, wanted: &FeedQuery) -> Result<FeedUpdate, CliError> {
+    pub fn poll(&mut self, query: &FeedQuery) -> Result<FeedUpdate, CliError> {
         match self {
-            TopFeed::Agent(feed) => feed.look(wanted),
+            TopFeed::Agent(feed) => feed.poll(query),
             TopFeed::Own(own) => {
-                let snapshot = own.onlooker.snapshot();
+                let snapshot = own.sampler.snapshot();
                 let tasks = Arc::new(TaskTable::read(&views::tasks::all(&snapshot, Detail::Full), None)?);
-                let details = wanted.open.as_ref().map(|open| own.details(open, &snapshot));
+                let details = query.open.as_ref().map(|open| own.details(open, &snapshot));
                 Ok(FeedUpdate { tasks, devices: None, growth: None, events: Vec::new(), details })
             }
         }
@@ -160,7 +160,7 @@ impl TopFeed {
         match self {
             TopFeed::Agent(feed) => feed.agent.get_json("/v1/stats"),
             TopFeed::Own(own) => {
-                let snapshot = own.onlooker.snapshot();
+                let snapshot = own.sampler.snapshot();
                 let all = views::stats::stats_of_all(&snapshot, Detail::Full, SystemClock.now());
                 Ok(serde_json::to_value(all).expect("views hold only maps with string keys, so they must serialize"))
             }
@@ -178,7 +178,7 @@ pub fn table_with_rates(agent: &mut AgentConnection) -> Result<TaskTable, CliErr
 }
 
 impl AgentFeed {
-    fn look(&mut self, wanted: &FeedQuery) -> Result<FeedUpdate, CliError> {
+    fn poll(&mut self, query: &FeedQuery) -> Result<FeedUpdate, CliError> {
         let before = self.tasks.take();
         let tasks = match before.as_deref() {
             None if self.has_before => {
@@ -193,13 +193,13 @@ impl AgentFeed {
         };
         let tasks = Arc::new(tasks);
         self.tasks = Some(Arc::clone(&tasks));
-        let devices = match tasks.devices > 0 || wanted.view == ScreenView::Devices {
+        let devices = match tasks.devices > 0 || query.view == ScreenView::Devices {
             true => Some(self.agent.get("/v1/devices")?),
             false => None,
         };
-        let events = if wanted.view == ScreenView::Events { self.events()? } else { Vec::new() };
-        let details = wanted.open.as_ref().map(|open| self.details(open)).transpose()?;
-        let growth = self.growth.look(&mut self.agent);
+        let events = if query.view == ScreenView::Events { self.events()? } else { Vec::new() };
+        let details = query.open.as_ref().map(|open| self.details(open)).transpose()?;
+        let growth = self.growth.poll(&mut self.agent);
         Ok(FeedUpdate { tasks, devices, growth, events, details })
     }
 
@@ -248,21 +248,21 @@ impl AgentFeed {
             (Some(_), None) => Err("the task has no cgroup of its own, or has ended".to_owned()),
             (Some(reader), Some(cgroup)) => reader.read(cgroup, Instant::now()),
         };
-        let hour = self.hour.look(&mut self.agent, id, task);
+        let hour = self.hour.poll(&mut self.agent, id, task);
         Ok(Details { key: open.key.clone(), facts, processes, hour, events, log })
     }
 }
 
 impl Details {
     fn none(open: &DetailView) -> Details {
-        let gone = || "it is gone".to_owned();
+        let removed = || "it is gone".to_owned();
         Details {
             key: open.key.clone(),
             facts: Vec::new(),
-            processes: Err(gone()),
+            processes: Err(removed()),
             hour: None,
             events: Vec::new(),
-            log: Err(gone()),
+            log: Err(removed()),
         }
     }
 }
@@ -306,22 +306,22 @@ mod tests {
     use crate::cli::testing::{self, Answers};
 
     /// What four looks ask an agent that answers so, the second of them in vain.
-    fn asked(knows_since: bool) -> Vec<String> {
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let note = Arc::clone(&asked);
+    fn requests_of_four_polls(knows_since: bool) -> Vec<String> {
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let note = Arc::clone(&requests);
         let answers: Answers = Arc::new(move |target| {
             if target == "/v1/history/series" {
                 return Some((404, r#"{"code":"not_found","message":"an older agent"}"#.to_owned()));
             }
-            let mut asked = note.lock().unwrap();
-            asked.push(target.to_owned());
+            let mut requests = note.lock().unwrap();
+            requests.push(target.to_owned());
             let since = target.strip_prefix("/v1/tasks?since=");
             if target == WITH_BEFORE {
                 let whole = r#"{"since":0,"taken_at":1,"before":{"ticked_at":1,"host":{}},"tasks":[]}"#;
                 let refused = r#"{"code":"bad_parameter","message":"x"}"#;
                 return Some(if knows_since { (200, whole.to_owned()) } else { (400, refused.to_owned()) });
             }
-            match (asked.len() + usize::from(knows_since), since) {
+            match (requests.len() + usize::from(knows_since), since) {
                 (3, _) => None,
                 (_, Some(_)) if !knows_since => Some((400, r#"{"code":"bad_parameter","message":"x"}"#.to_owned())),
                 (n, _) if knows_since => {
@@ -341,18 +341,18 @@ mod tests {
             hour: HourFeed::default(),
             processes: None,
         };
-        let looks = [(); 4].map(|()| feed.look(&FeedQuery::default()).is_ok());
-        assert_eq!(looks, [true, false, true, true]);
-        asked.lock().unwrap().clone()
+        let polled = [(); 4].map(|()| feed.poll(&FeedQuery::default()).is_ok());
+        assert_eq!(polled, [true, false, true, true]);
+        requests.lock().unwrap().clone()
     }
 
     #[test]
     fn top_requests_changes_from_an_agent_that_supports_them_and_all_after_an_error() {
-        assert_eq!(asked(true), [WITH_BEFORE, "/v1/tasks?since=1", WITH_BEFORE, "/v1/tasks?since=1"]);
+        assert_eq!(requests_of_four_polls(true), [WITH_BEFORE, "/v1/tasks?since=1", WITH_BEFORE, "/v1/tasks?since=1"]);
     }
 
     #[test]
     fn top_requests_everything_from_an_older_agent() {
-        assert_eq!(asked(false), [WITH_BEFORE, "/v1/tasks", "/v1/tasks", "/v1/tasks", "/v1/tasks"]);
+        assert_eq!(requests_of_four_polls(false), [WITH_BEFORE, "/v1/tasks", "/v1/tasks", "/v1/tasks", "/v1/tasks"]);
     }
 }

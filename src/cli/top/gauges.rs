@@ -42,7 +42,7 @@ pub fn waits(host: &HostNow) -> [String; 2] {
 }
 
 /// Cores that no row has, where that is known.
-pub fn elsewhere(frame: &RateFrame) -> Option<String> {
+pub fn unattributed_cores(frame: &RateFrame) -> Option<String> {
     frame.elsewhere_cores().map(|cores| format!("elsewhere {cores:.1} cores"))
 }
 
@@ -50,7 +50,7 @@ pub fn elsewhere(frame: &RateFrame) -> Option<String> {
 pub fn line(frame: &RateFrame) -> String {
     let host = &frame.host;
     let [waits, _] = waits(host);
-    let said = [format!("CPU {}", cpu(host).text(", ")), format!("memory {}", memory(host).text(", ")), waits];
-    let said: Vec<String> = said.into_iter().chain(elsewhere(frame)).collect();
-    format!("{}: {}", printable(&host.name), said.join("; "))
+    let text = [format!("CPU {}", cpu(host).text(", ")), format!("memory {}", memory(host).text(", ")), waits];
+    let text: Vec<String> = text.into_iter().chain(unattributed_cores(frame)).collect();
+    format!("{}: {}", printable(&host.name), text.join("; "))
 }

@@ -28,8 +28,8 @@ pub struct GrowthFeed(Option<Instant>);
 
 impl GrowthFeed {
     /// `None`: it was asked for a moment ago, or this agent keeps no hour.
-    pub fn look(&mut self, agent: &mut AgentConnection) -> Option<GrowthByTask> {
-        if self.0.is_some_and(|asked| asked.elapsed() < EACH) {
+    pub fn poll(&mut self, agent: &mut AgentConnection) -> Option<GrowthByTask> {
+        if self.0.is_some_and(|requested_at| requested_at.elapsed() < EACH) {
             return None;
         }
         self.0 = Some(Instant::now());

@@ -44,7 +44,7 @@ struct NewestHour {
 
 impl HourFeed {
     /// `None`: this agent keeps no hour, or none of this task.
-    pub fn look(&mut self, agent: &mut AgentConnection, alloc: &str, task: &str) -> Option<Arc<Curves>> {
+    pub fn poll(&mut self, agent: &mut AgentConnection, alloc: &str, task: &str) -> Option<Arc<Curves>> {
         let is_fresh = |of: &&NewestHour| of.alloc == alloc && of.task == task && of.at.elapsed() < EACH;
         if let Some(newest) = self.0.as_ref().filter(is_fresh) {
             return newest.curves.clone();
@@ -105,13 +105,13 @@ mod tests {
         }));
         let mut feed = HourFeed::default();
         for _ in 0..3 {
-            assert_eq!(feed.look(&mut agent, "a:/b", "t").map(|curves| curves.times.len()), Some(3));
+            assert_eq!(feed.poll(&mut agent, "a:/b", "t").map(|curves| curves.times.len()), Some(3));
         }
-        assert_eq!(feed.look(&mut agent, "a:/b", "other").map(|curves| curves.times.len()), Some(4));
+        assert_eq!(feed.poll(&mut agent, "a:/b", "other").map(|curves| curves.times.len()), Some(4));
         for _ in 0..2 {
-            assert_eq!(feed.look(&mut agent, "off", "t"), None);
+            assert_eq!(feed.poll(&mut agent, "off", "t"), None);
         }
-        let asked = ["/v1/allocs/a%3A%2Fb/history", "/v1/allocs/a%3A%2Fb/history", "/v1/allocs/off/history"];
-        assert_eq!(*requests.lock().unwrap(), asked);
+        let requested = ["/v1/allocs/a%3A%2Fb/history", "/v1/allocs/a%3A%2Fb/history", "/v1/allocs/off/history"];
+        assert_eq!(*requests.lock().unwrap(), requested);
     }
 }

@@ -128,8 +128,8 @@ fn has(row: &RateRow, words: &[String]) -> bool {
 pub fn lines<'a>(rows: &'a [RateRow], choice: &TableOptions) -> Vec<TableLine<'a>> {
     let words: Vec<String> = choice.filter.split_whitespace().map(str::to_lowercase).collect();
     let is_of = |row: &RateRow| choice.only.as_ref().is_none_or(|only| only.has(row));
-    let wanted = |row: &&RateRow| is_of(row) && has(row, &words) && !(choice.only_running && row.is_over());
-    let mut rows: Vec<&RateRow> = rows.iter().filter(wanted).collect();
+    let accepts = |row: &&RateRow| is_of(row) && has(row, &words) && !(choice.only_running && row.is_over());
+    let mut rows: Vec<&RateRow> = rows.iter().filter(accepts).collect();
     rows.sort_by(|a, b| compare(choice.sort, choice.reverse, a, b));
     if choice.grouping == Grouping::None {
         return rows.into_iter().map(TableLine::Task).collect();

@@ -27,10 +27,10 @@ use crate::cli::exit::{CliError, CliExit, CliResult};
 use crate::cli::output::{Paint, printable};
 use crate::model::units::Timestamp;
 
-const KEPT_EVENTS: usize = 1000;
+const MAX_EVENTS: usize = 1000;
 
 enum LiveMessage {
-    Look(Result<Box<FeedUpdate>, CliError>),
+    Update(Result<Box<FeedUpdate>, CliError>),
     Input(Event),
     /// The terminal says nothing more.
     NoInput,
@@ -55,17 +55,17 @@ struct LiveView {
 }
 
 pub fn run(feed: TopFeed, choice: TableOptions, interval: Duration, paint: Paint) -> CliResult {
-    let (news_sender, news) = mpsc::channel();
-    let (ask, requests) = mpsc::channel();
+    let (message_tx, message) = mpsc::channel();
+    let (request_tx, requests) = mpsc::channel();
     let from = feed.from();
-    listen_for_signals(news_sender.clone())?;
+    listen_for_signals(message_tx.clone())?;
     // Before anything is asked for: an agent that is slow is waited for on a screen that can be left.
     let mut screen = Screen::open()?;
     spawn("input", {
-        let news_sender = news_sender.clone();
-        move || read_input(&news_sender)
+        let message_tx = message_tx.clone();
+        move || read_input(&message_tx)
     })?;
-    spawn("looks", move || look_on(feed, interval, &requests, &news_sender))?;
+    spawn("looks", move || poll_feed(feed, interval, &requests, &message_tx))?;
     let mut live = LiveView {
         tracker: RateTracker::default(),
         frame: RateFrame::default(),
@@ -80,7 +80,7 @@ pub fn run(feed: TopFeed, choice: TableOptions, interval: Duration, paint: Paint
     };
     loop {
         screen.draw(|buffer| live.draw(buffer))?;
-        let mut next = news.recv().map_err(|_| CliError::failed("what looks has ended"))?;
+        let mut next = message.recv().map_err(|_| CliError::failed("what looks has ended"))?;
         // What came together is drawn together.
         loop {
             match live.take(next) {
@@ -88,10 +88,10 @@ pub fn run(feed: TopFeed, choice: TableOptions, interval: Duration, paint: Paint
                 InputOutcome::Suspend => screen.suspend()?,
                 InputOutcome::Redraw => screen.forget()?,
                 // The sampling thread has ended: the next message on the channel says so.
-                InputOutcome::Ask => drop(ask.send(live.wanted())),
+                InputOutcome::Query => drop(request_tx.send(live.query())),
                 InputOutcome::Draw | InputOutcome::Nothing => {}
             }
-            match news.try_recv() {
+            match message.try_recv() {
                 Ok(more) => next = more,
                 Err(_) => break,
             }
@@ -100,11 +100,11 @@ pub fn run(feed: TopFeed, choice: TableOptions, interval: Duration, paint: Paint
 }
 
 impl LiveView {
-    fn take(&mut self, news: LiveMessage) -> InputOutcome {
-        match news {
-            LiveMessage::Look(look) => {
-                match look {
-                    Ok(look) => self.look(*look),
+    fn take(&mut self, message: LiveMessage) -> InputOutcome {
+        match message {
+            LiveMessage::Update(update) => {
+                match update {
+                    Ok(update) => self.apply(*update),
                     Err(error) => {
                         let when = if self.frame.epoch == 0 { "" } else { "; what is shown is from before" };
                         self.problem = Some(format!("{}{when}", printable(&error.message)));
@@ -122,12 +122,12 @@ impl LiveView {
         }
     }
 
-    fn wanted(&self) -> FeedQuery {
+    fn query(&self) -> FeedQuery {
         FeedQuery { view: self.state.view, open: self.state.open.clone() }
     }
 
-    fn look(&mut self, look: FeedUpdate) {
-        let FeedUpdate { tasks, devices, growth, events, details } = look;
+    fn apply(&mut self, update: FeedUpdate) {
+        let FeedUpdate { tasks, devices, growth, events, details } = update;
         self.problem = None;
         growth.into_iter().for_each(|growth| self.tracker.grow(growth));
         if let Some(report) = devices {
@@ -137,7 +137,7 @@ impl LiveView {
             self.devices.extend(down);
         }
         self.events.extend(events);
-        while self.events.len() > KEPT_EVENTS {
+        while self.events.len() > MAX_EVENTS {
             self.events.pop_front();
         }
         self.details = details;
@@ -167,16 +167,16 @@ impl LiveView {
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), CliError> {
-    let begun = thread::Builder::new().name(name.to_owned()).spawn(work);
-    begun.map(drop).map_err(|error| CliError::failed(format!("cannot start a thread: {error}")))
+    let started = thread::Builder::new().name(name.to_owned()).spawn(work);
+    started.map(drop).map_err(|error| CliError::failed(format!("cannot start a thread: {error}")))
 }
 
 /// Ends when the receiver is gone.
 fn read_input(sender: &Sender<LiveMessage>) {
     loop {
-        let news = event::read().map_or(LiveMessage::NoInput, LiveMessage::Input);
-        let is_last = matches!(news, LiveMessage::NoInput);
-        if sender.send(news).is_err() || is_last {
+        let message = event::read().map_or(LiveMessage::NoInput, LiveMessage::Input);
+        let is_last = matches!(message, LiveMessage::NoInput);
+        if sender.send(message).is_err() || is_last {
             return;
         }
     }
@@ -184,16 +184,16 @@ fn read_input(sender: &Sender<LiveMessage>) {
 
 /// A look each interval, and at once when something else is on the screen. An agent that is gone is asked again at the
 /// next one.
-fn look_on(mut feed: TopFeed, interval: Duration, requests: &Receiver<FeedQuery>, sender: &Sender<LiveMessage>) {
+fn poll_feed(mut feed: TopFeed, interval: Duration, requests: &Receiver<FeedQuery>, sender: &Sender<LiveMessage>) {
     feed.settle();
-    let mut wanted = FeedQuery::default();
+    let mut query = FeedQuery::default();
     loop {
         let next = Instant::now() + interval;
-        if sender.send(LiveMessage::Look(feed.look(&wanted).map(Box::new))).is_err() {
+        if sender.send(LiveMessage::Update(feed.poll(&query).map(Box::new))).is_err() {
             return;
         }
         match requests.recv_timeout(next.saturating_duration_since(Instant::now())) {
-            Ok(newer) => wanted = requests.try_iter().last().unwrap_or(newer),
+            Ok(newer) => query = requests.try_iter().last().unwrap_or(newer),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
@@ -214,14 +214,14 @@ fn listen_for_signals(sender: Sender<LiveMessage>) -> Result<(), CliError> {
     spawn("signals", move || {
         runtime.block_on(async {
             loop {
-                let news = tokio::select! {
+                let message = tokio::select! {
                     _ = ends.0.recv() => LiveMessage::End,
                     _ = ends.1.recv() => LiveMessage::End,
                     _ = ends.2.recv() => LiveMessage::End,
                     _ = stop.recv() => LiveMessage::Suspend,
                     _ = go_on.recv() => LiveMessage::Continue,
                 };
-                if sender.send(news).is_err() {
+                if sender.send(message).is_err() {
                     return;
                 }
             }

@@ -19,8 +19,8 @@ impl<'a> Pen<'a> {
     }
     /// Gives where the text ends.
     pub fn text(&mut self, x: u16, y: u16, width: u16, text: &str, style: Style) -> u16 {
-        let look = self.look(style);
-        self.buffer.set_stringn(x, y, text, usize::from(width), look).0
+        let appearance = self.appearance(style);
+        self.buffer.set_stringn(x, y, text, usize::from(width), appearance).0
     }
     pub fn right(&mut self, x: u16, y: u16, width: u16, text: &str, style: Style) {
         let from = width.saturating_sub(columns_of(text));
@@ -33,7 +33,7 @@ impl<'a> Pen<'a> {
         self.buffer
     }
     /// Without colour what would be red is bold.
-    pub fn look(&self, style: Style) -> Appearance {
+    pub fn appearance(&self, style: Style) -> Appearance {
         let plain = Appearance::new();
         match (style, self.colour) {
             (Style::Plain, _) => plain,

@@ -19,7 +19,7 @@ use crate::model::units::Timestamp;
 pub const BETWEEN: Duration = Duration::from_secs(1);
 /// An agent that reads more seldom is not waited for longer: then there are no rates.
 const PATIENCE: Duration = Duration::from_millis(2_500);
-const ASK_AGAIN: Duration = Duration::from_millis(100);
+const RETRY_EVERY: Duration = Duration::from_millis(100);
 /// Where there is no terminal to fit in.
 const WIDE: u16 = 200;
 
@@ -52,27 +52,27 @@ pub fn print(session: &mut CliSession<'_>, mut feed: TopFeed, choice: &TableOpti
 /// Of one answer where an agent gives what was before it, and else of two. `false`: the second one was no newer.
 fn frame_with_rates(feed: &mut TopFeed) -> Result<(RateFrame, bool), CliError> {
     let mut tracker = RateTracker::default();
-    let look = feed.look(&FeedQuery::default())?;
-    let first = frame_of(&mut tracker, &look);
-    if look.tasks.has_before() {
+    let update = feed.poll(&FeedQuery::default())?;
+    let first = frame_of(&mut tracker, &update);
+    if update.tasks.has_before() {
         return Ok((first, true));
     }
     let began = Instant::now();
     std::thread::sleep(BETWEEN);
     loop {
-        let frame = frame_of(&mut tracker, &feed.look(&FeedQuery::default())?);
+        let frame = frame_of(&mut tracker, &feed.poll(&FeedQuery::default())?);
         let is_newer = frame.epoch != first.epoch;
         if is_newer || began.elapsed() >= PATIENCE {
             return Ok((frame, is_newer));
         }
-        std::thread::sleep(ASK_AGAIN);
+        std::thread::sleep(RETRY_EVERY);
     }
 }
 
-pub fn frame_of(tracker: &mut RateTracker, look: &FeedUpdate) -> RateFrame {
-    look.growth.iter().cloned().for_each(|growth| tracker.grow(growth));
-    let devices = look.devices.as_ref().map_or_else(BTreeMap::new, on_devices);
-    tracker.frame(&look.tasks, &devices)
+pub fn frame_of(tracker: &mut RateTracker, update: &FeedUpdate) -> RateFrame {
+    update.growth.iter().cloned().for_each(|growth| tracker.grow(growth));
+    let devices = update.devices.as_ref().map_or_else(BTreeMap::new, on_devices);
+    tracker.frame(&update.tasks, &devices)
 }
 
 /// `screen`: its columns; on none the table has those of a wide one, and nothing in it is cut.

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::curves::{Curves, both};
 use super::reply::{HostReply, OnDevices, TaskReply, TaskTable};
+use crate::cli::api_types::{ExitRow, short};
 use crate::cli::output::printable;
-use crate::cli::shape::{ExitRow, short};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 

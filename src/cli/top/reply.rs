@@ -11,8 +11,8 @@ use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::cli::answer;
+use crate::cli::api_types::{DeviceReport, ExitRow};
 use crate::cli::exit::CliError;
-use crate::cli::shape::{DeviceReport, ExitRow};
 use crate::model::units::Timestamp;
 use crate::model::usage::{Field, Usage};
 
@@ -57,7 +57,7 @@ pub(super) struct TaskBeforeReply {
 
 /// A row, as it is sent.
 #[derive(Debug, Clone)]
-enum RowNews {
+enum RowUpdate {
     Whole(Box<TaskReply>),
     /// Row so many of the answer before.
     Same(usize),
@@ -125,12 +125,12 @@ impl TaskTable {
             CliError::failed(format!("/v1/tasks answered what this version does not understand: {what}"))
                 .hint("is the agent of another version?")
         };
-        let news: TaskTable<RowNews> = answer::read(body).map_err(|error| odd(&error))?;
-        let before = before.filter(|before| news.since == Some(before.taken_at));
+        let updates: TaskTable<RowUpdate> = answer::read(body).map_err(|error| odd(&error))?;
+        let before = before.filter(|before| updates.since == Some(before.taken_at));
         let rows = before.map_or(&[][..], |before| &before.tasks);
-        let tasks = news.tasks.into_iter().map(|row| row.over(rows)).collect::<Option<_>>();
+        let tasks = updates.tasks.into_iter().map(|row| row.over(rows)).collect::<Option<_>>();
         let tasks = tasks.ok_or_else(|| odd(&"a row that it never sent"))?;
-        let TaskTable { epoch, since, taken_at, ticked_at, host, before, devices, fields, .. } = news;
+        let TaskTable { epoch, since, taken_at, ticked_at, host, before, devices, fields, .. } = updates;
         Ok(TaskTable { epoch, since, taken_at, ticked_at, host, before, devices, fields, tasks })
     }
 
@@ -157,13 +157,13 @@ impl TaskTable {
     }
 }
 
-impl RowNews {
+impl RowUpdate {
     /// `None`: there is no such row.
     fn over(self, before: &[TaskReply]) -> Option<TaskReply> {
         match self {
-            RowNews::Whole(row) => Some(*row),
-            RowNews::Same(row) => before.get(row).cloned(),
-            RowNews::Numbers { row, at, values } => {
+            RowUpdate::Whole(row) => Some(*row),
+            RowUpdate::Same(row) => before.get(row).cloned(),
+            RowUpdate::Numbers { row, at, values } => {
                 let mut task = TaskReply { before: None, ..before.get(row)?.clone() };
                 task.sampled_at = at;
                 for (place, value) in values {
@@ -175,8 +175,8 @@ impl RowNews {
     }
 }
 
-impl<'de> Deserialize<'de> for RowNews {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<RowNews, D::Error> {
+impl<'de> Deserialize<'de> for RowUpdate {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<RowUpdate, D::Error> {
         from.deserialize_any(RowVisitor)
     }
 }
@@ -184,18 +184,18 @@ impl<'de> Deserialize<'de> for RowNews {
 struct RowVisitor;
 
 impl<'de> Visitor<'de> for RowVisitor {
-    type Value = RowNews;
+    type Value = RowUpdate;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a row, the number of one, or its number and what changed")
     }
-    fn visit_u64<E: Error>(self, row: u64) -> Result<RowNews, E> {
-        usize::try_from(row).map(RowNews::Same).map_err(E::custom)
+    fn visit_u64<E: Error>(self, row: u64) -> Result<RowUpdate, E> {
+        usize::try_from(row).map(RowUpdate::Same).map_err(E::custom)
     }
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RowNews, A::Error> {
-        TaskReply::deserialize(MapAccessDeserializer::new(map)).map(|row| RowNews::Whole(Box::new(row)))
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RowUpdate, A::Error> {
+        TaskReply::deserialize(MapAccessDeserializer::new(map)).map(|row| RowUpdate::Whole(Box::new(row)))
     }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<RowNews, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<RowUpdate, A::Error> {
         let none = |what| move || A::Error::custom(format!("a row has no {what}"));
         let row = seq.next_element()?.ok_or_else(none("number"))?;
         let at = seq.next_element()?.ok_or_else(none("sampled_at"))?;
@@ -203,7 +203,7 @@ impl<'de> Visitor<'de> for RowVisitor {
         while let Some(place) = seq.next_element()? {
             values.push((place, seq.next_element()?.ok_or_else(none("value behind a field's place"))?));
         }
-        Ok(RowNews::Numbers { row, at, values })
+        Ok(RowUpdate::Numbers { row, at, values })
     }
 }
 

@@ -73,7 +73,7 @@ pub enum InputOutcome {
     /// From an empty screen.
     Redraw,
     /// Something else is to be asked for.
-    Ask,
+    Query,
     Suspend,
     Quit,
     Nothing,
@@ -138,7 +138,7 @@ impl ScreenState {
             KeyAction::Stream => match &mut self.open {
                 Some(open) => {
                     open.stderr = !open.stderr;
-                    return InputOutcome::Ask;
+                    return InputOutcome::Query;
                 }
                 None => return InputOutcome::Nothing,
             },
@@ -146,13 +146,13 @@ impl ScreenState {
             KeyAction::Up | KeyAction::Down if self.open.is_some() => {
                 self.move_by(act, lines);
                 self.open(lines);
-                return InputOutcome::Ask;
+                return InputOutcome::Query;
             }
             _ if self.open.is_some() => return InputOutcome::Nothing,
             KeyAction::NextView => {
                 let at = ScreenView::ALL.iter().position(|view| *view == self.view).unwrap_or(0);
                 (self.view, self.scroll) = (ScreenView::ALL[(at + 1) % ScreenView::ALL.len()], 0);
-                return InputOutcome::Ask;
+                return InputOutcome::Query;
             }
             KeyAction::Up
             | KeyAction::Down
@@ -178,16 +178,16 @@ impl ScreenState {
                     return InputOutcome::Draw;
                 }
                 self.open(lines);
-                return InputOutcome::Ask;
+                return InputOutcome::Query;
             }
             KeyAction::Filter => self.typing = Some(self.choice.filter.clone()),
-            KeyAction::SortLeft => self.sort_beside(false),
-            KeyAction::SortRight => self.sort_beside(true),
+            KeyAction::SortLeft => self.sort_by_adjacent(false),
+            KeyAction::SortRight => self.sort_by_adjacent(true),
             KeyAction::SortBy(column) => self.sort(column),
             KeyAction::Reverse => self.choice.reverse = !self.choice.reverse,
             KeyAction::Group => (self.choice.grouping, self.top) = (self.choice.grouping.next(), 0),
             KeyAction::Ended => self.choice.only_running = !self.choice.only_running,
-            KeyAction::Fold => self.fold_here(lines),
+            KeyAction::Fold => self.toggle_fold(lines),
             KeyAction::FoldAll => {
                 let groups = lines.iter().filter_map(|line| match line {
                     TableLine::Group { name, .. } => Some(name.clone()),
@@ -202,11 +202,11 @@ impl ScreenState {
 
     fn back(&mut self) -> InputOutcome {
         if self.open.take().is_some() {
-            return InputOutcome::Ask;
+            return InputOutcome::Query;
         }
         if self.view != ScreenView::Tasks {
             (self.view, self.scroll) = (ScreenView::Tasks, 0);
-            return InputOutcome::Ask;
+            return InputOutcome::Query;
         }
         self.choice.filter.clear();
         InputOutcome::Draw
@@ -290,7 +290,7 @@ impl ScreenState {
     }
 
     /// Among those that are on the screen.
-    fn sort_beside(&mut self, right: bool) {
+    fn sort_by_adjacent(&mut self, right: bool) {
         let shown: Vec<usize> = self.drawn.heads.iter().map(|(.., column)| *column).collect();
         let at = shown.iter().position(|column| *column == self.choice.sort);
         let next = match (at, right) {
@@ -310,7 +310,7 @@ impl ScreenState {
     }
 
     /// The group of the selected line; without groups they begin here.
-    fn fold_here(&mut self, lines: &[TableLine<'_>]) {
+    fn toggle_fold(&mut self, lines: &[TableLine<'_>]) {
         if self.choice.grouping == Grouping::None {
             self.choice.grouping = Grouping::Workload;
             return;
@@ -514,12 +514,12 @@ mod tests {
     #[test]
     fn details_open_and_close_and_show_the_neighbour() {
         let (mut state, rows) = (state(), rows());
-        assert_eq!(press(&mut state, &rows, "j\n"), [InputOutcome::Draw, InputOutcome::Ask]);
+        assert_eq!(press(&mut state, &rows, "j\n"), [InputOutcome::Draw, InputOutcome::Query]);
         assert_eq!(state.open.as_ref().unwrap().key.0, "docker:01");
-        assert_eq!(press(&mut state, &rows, "oj"), [InputOutcome::Ask, InputOutcome::Ask]);
+        assert_eq!(press(&mut state, &rows, "oj"), [InputOutcome::Query, InputOutcome::Query]);
         let open = state.open.clone().unwrap();
         assert_eq!((open.key.0.as_str(), open.stderr), ("docker:02", true));
-        assert_eq!(press(&mut state, &rows, "\x1b/"), [InputOutcome::Ask, InputOutcome::Draw]);
+        assert_eq!(press(&mut state, &rows, "\x1b/"), [InputOutcome::Query, InputOutcome::Draw]);
         assert!(state.open.is_none() && state.typing.is_some());
     }
 
@@ -528,7 +528,7 @@ mod tests {
         let (mut state, rows) = (state(), rows());
         assert_eq!(click(&mut state, &rows, 3, 7), InputOutcome::Draw);
         assert_eq!(selected(&state), "docker:02");
-        assert_eq!(click(&mut state, &rows, 3, 7), InputOutcome::Ask);
+        assert_eq!(click(&mut state, &rows, 3, 7), InputOutcome::Query);
         assert_eq!(state.open.as_ref().unwrap().key.0, "docker:02");
         let mut state = super::tests::state();
         assert_eq!(click(&mut state, &rows, 3, 15), InputOutcome::Nothing, "below the table");

@@ -24,9 +24,9 @@ impl TaskFeed {
     pub fn of(agent: AgentConnection) -> TaskFeed {
         TaskFeed { feed: TopFeed::of_agent(agent), tracker: RateTracker::default() }
     }
-    pub fn look(&mut self) -> Result<RateFrame, CliError> {
-        let look = self.feed.look(&FeedQuery::default())?;
-        Ok(plain::frame_of(&mut self.tracker, &look))
+    pub fn poll(&mut self) -> Result<RateFrame, CliError> {
+        let update = self.feed.poll(&FeedQuery::default())?;
+        Ok(plain::frame_of(&mut self.tracker, &update))
     }
 }
 

@@ -19,11 +19,11 @@ use super::rates::{RateFrame, RateTracker};
 use super::reply::{OnDevices, TaskTable, on_devices};
 use super::scene::{Details, EventLine, TopScene};
 use super::state::ScreenState;
+use crate::cli::api_types::DeviceReport;
 use crate::cli::output::Paint;
-use crate::cli::shape::DeviceReport;
 use crate::cli::width::columns_of;
 use crate::model::event::{Event, EventKind};
-use crate::model::few::SmallMap;
+use crate::model::small_map::SmallMap;
 use crate::model::units::Timestamp;
 use crate::model::usage::{Field, Usage};
 
@@ -160,8 +160,8 @@ fn same(file: &str, text: &str) {
     if std::env::var_os("ALLOSTAT_BLESS").is_some_and(|v| v == "1") {
         std::fs::write(&path, text).unwrap();
     }
-    let wanted = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(wanted == text, "{file} has become:\n{text}\nALLOSTAT_BLESS=1 writes it again");
+    let requested = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(requested == text, "{file} has become:\n{text}\nALLOSTAT_BLESS=1 writes it again");
 }
 
 fn by_cpu() -> TableOptions {

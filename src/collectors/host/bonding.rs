@@ -84,7 +84,7 @@ fn bond(net: &Path, name: &str) -> Result<Option<[u64; 2]>, CollectError> {
                 active += u64::from(trim(&status) == b"up");
             }
             // It left the bond meanwhile.
-            Err(ReadError::Absent { .. } | ReadError::Gone { .. }) => {}
+            Err(ReadError::Absent { .. } | ReadError::Vanished { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -95,7 +95,7 @@ fn bond(net: &Path, name: &str) -> Result<Option<[u64; 2]>, CollectError> {
 fn names_in(path: &Path, most: usize) -> Result<Option<Vec<String>>, CollectError> {
     let bytes = match untrusted::read(path, MAX_BYTES).map_err(|e| ReadError::new(path, e)) {
         Ok(bytes) => bytes,
-        Err(ReadError::Absent { .. } | ReadError::Gone { .. }) => return Ok(None),
+        Err(ReadError::Absent { .. } | ReadError::Vanished { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     let words = bytes.split(u8::is_ascii_whitespace).filter_map(|word| std::str::from_utf8(word).ok());

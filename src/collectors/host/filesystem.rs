@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::slow::BlockingProbe;
+use super::blocking_probe::BlockingProbe;
 use crate::collectors::{AgentDirectory, CollectError, Collector};
 use crate::host::roots::{ReadError, Roots};
 use crate::model::metric::{MetricDesc, Samples};
@@ -46,17 +46,17 @@ pub(super) struct FilesystemCollector(Vec<(&'static str, BlockingProbe<Directory
 impl FilesystemCollector {
     /// A directory is left out if its thread cannot be created.
     pub(super) fn new(directories: Vec<AgentDirectory>) -> FilesystemCollector {
-        let asked = |(name, path): AgentDirectory| {
+        let probe = |(name, path): AgentDirectory| {
             let target = format!("the file system of {}", path.display());
             Some((name, BlockingProbe::new("statvfs", target, move || read_space(&path))?))
         };
-        FilesystemCollector(directories.into_iter().filter_map(asked).collect())
+        FilesystemCollector(directories.into_iter().filter_map(probe).collect())
     }
 
     fn collect_at(&mut self, now: Instant, out: &mut Samples) -> Result<(), CollectError> {
         let mut result = Ok(());
-        for (name, asked) in &mut self.0 {
-            match asked.latest(now) {
+        for (name, probe) in &mut self.0 {
+            match probe.latest(now) {
                 Ok(Some(space)) => {
                     out.push_int(&SIZE, &[name], space.size);
                     out.push_int(&AVAILABLE, &[name], space.available);
@@ -71,11 +71,11 @@ impl FilesystemCollector {
     }
 
     fn age_at(&self, now: Instant) -> Duration {
-        let asked_at = self.0.iter().filter_map(|(_, asked)| asked.asked_at()).min();
-        asked_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
+        let queried_at = self.0.iter().filter_map(|(_, probe)| probe.started_at()).min();
+        queried_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
     }
     fn stuck_at(&self, now: Instant) -> bool {
-        self.0.iter().any(|(_, asked)| asked.is_stuck(now))
+        self.0.iter().any(|(_, probe)| probe.is_stuck(now))
     }
 }
 
@@ -110,7 +110,7 @@ impl Collector for FilesystemCollector {
 
 #[cfg(test)]
 mod tests {
-    use super::super::slow::DEADLINE;
+    use super::super::blocking_probe::DEADLINE;
     use super::*;
     use crate::collectors::ErrorReason;
     use crate::model::metric::Value;
@@ -155,9 +155,9 @@ mod tests {
         let hang = || loop {
             std::thread::park();
         };
-        let mut asked = BlockingProbe::new("hangs", "what hangs".to_owned(), hang).unwrap();
-        asked.last = Some((DirectorySize { size: 1, available: 1 }, Instant::now()));
-        let mut filesystem = FilesystemCollector(vec![("data", asked)]);
+        let mut probe = BlockingProbe::new("hangs", "what hangs".to_owned(), hang).unwrap();
+        probe.last = Some((DirectorySize { size: 1, available: 1 }, Instant::now()));
+        let mut filesystem = FilesystemCollector(vec![("data", probe)]);
         let start = Instant::now();
         let mut out = Samples::default();
         assert!(filesystem.collect_at(start, &mut out).is_ok(), "the question has just been asked");

@@ -1,5 +1,6 @@
 //! Metrics of the host: the few that nearly every dashboard shows. node_exporter has the rest.
 
+mod blocking_probe;
 mod bonding;
 mod clock;
 mod cpu;
@@ -12,7 +13,6 @@ mod mounts;
 mod network;
 mod pressure;
 mod raid;
-mod slow;
 mod units;
 mod vmstat;
 

@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
 
-use super::slow::BlockingProbe;
+use super::blocking_probe::BlockingProbe;
 use crate::collectors::{CollectError, Collector};
 use crate::host::roots::{ReadError, Roots};
 use crate::host::untrusted;
@@ -140,7 +140,7 @@ struct MountSpace {
 struct ProbedMount {
     of: Filesystem,
     /// `None`: the thread could not be created yet.
-    asked: Option<BlockingProbe<MountSpace>>,
+    probe: Option<BlockingProbe<MountSpace>>,
 }
 
 /// Size and free space of the host's file systems.
@@ -153,7 +153,7 @@ pub(super) struct MountCollector {
     probed: Vec<ProbedMount>,
     /// Unmounted file systems whose statvfs call has not returned.
     held: Vec<BlockingProbe<MountSpace>>,
-    asked_at: Option<Instant>,
+    probed_at: Option<Instant>,
 }
 
 /// An open mountinfo file, and the directory below which its mount points are reachable.
@@ -167,10 +167,10 @@ struct MountTable {
 
 impl MountTable {
     fn open(roots: &Roots) -> Result<MountTable, ReadError> {
-        let of = |whose: &str| {
-            let path = roots.proc(format!("{whose}/mountinfo"));
+        let of = |owner: &str| {
+            let path = roots.proc(format!("{owner}/mountinfo"));
             let file = File::open(&path).map_err(|e| ReadError::new(&path, e))?;
-            Ok(MountTable { file, path, root: roots.proc(format!("{whose}/root")), read_at: None })
+            Ok(MountTable { file, path, root: roots.proc(format!("{owner}/root")), read_at: None })
         };
         // A readable table is useless without permission to traverse its root.
         let first = of("1").ok().filter(|table| std::fs::metadata(table.root.join("")).is_ok());
@@ -179,9 +179,9 @@ impl MountTable {
 
     fn has_changed(&self, now: Instant) -> bool {
         let is_old = self.read_at.is_none_or(|at| now.saturating_duration_since(at) >= REREAD_INTERVAL);
-        let mut asked = [PollFd::new(&self.file, PollFlags::PRI)];
-        let signalled = poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0);
-        is_old || (signalled && asked[0].revents().intersects(PollFlags::PRI | PollFlags::ERR))
+        let mut requests = [PollFd::new(&self.file, PollFlags::PRI)];
+        let signalled = poll(&mut requests, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0);
+        is_old || (signalled && requests[0].revents().intersects(PollFlags::PRI | PollFlags::ERR))
     }
 
     fn read(&mut self, now: Instant) -> Result<Vec<u8>, ReadError> {
@@ -196,24 +196,24 @@ impl MountTable {
 impl MountCollector {
     fn collect_at(&mut self, roots: &Roots, now: Instant, out: &mut Samples) -> Result<(), CollectError> {
         let mut result = Ok(());
-        if self.asked_at.is_none_or(|at| now.saturating_duration_since(at) >= PROBE_INTERVAL) {
+        if self.probed_at.is_none_or(|at| now.saturating_duration_since(at) >= PROBE_INTERVAL) {
             // The table must be current: the path of an unmounted file system leads to another one.
-            if let Some(bad) = self.look(roots, now)? {
+            if let Some(bad) = self.refresh(roots, now)? {
                 result = Err(bad.into());
             }
-            self.asked_at = Some(now);
-            for asked in self.probed.iter_mut().filter_map(|f| f.asked.as_mut()) {
-                if let Err(error) = asked.take(now) {
+            self.probed_at = Some(now);
+            for pending in self.probed.iter_mut().filter_map(|f| f.probe.as_mut()) {
+                if let Err(error) = pending.take(now) {
                     result = worse(result, error);
                 }
-                asked.request(now);
+                pending.request(now);
             }
         }
         let (mut rows, mut empty, probed) = (Vec::new(), 0, self.probed.len());
-        for ProbedMount { of, asked } in &mut self.probed {
-            let Some(asked) = asked else { continue };
-            let taken = asked.take(now);
-            match taken.and_then(|()| asked.known(now)) {
+        for ProbedMount { of, probe: started } in &mut self.probed {
+            let Some(started) = started else { continue };
+            let taken = started.take(now);
+            match taken.and_then(|()| started.known(now)) {
                 Ok(Some(space)) if space.size == 0 => empty += 1,
                 Ok(Some(space)) => rows.push((of, *space)),
                 Ok(None) => {}
@@ -247,12 +247,12 @@ impl MountCollector {
     }
 
     /// Reads the table if it changed, and updates the probed mounts.
-    fn look(&mut self, roots: &Roots, now: Instant) -> Result<Option<ParseError>, CollectError> {
+    fn refresh(&mut self, roots: &Roots, now: Instant) -> Result<Option<ParseError>, CollectError> {
         let table = match &mut self.table {
             Some(table) => table,
             none => none.insert(MountTable::open(roots)?),
         };
-        self.held.retain_mut(|asked| asked.take(now).is_ok() && asked.is_pending());
+        self.held.retain_mut(|probe| probe.take(now).is_ok() && probe.is_pending());
         if !table.has_changed(now) {
             return Ok(None);
         }
@@ -275,24 +275,24 @@ impl MountCollector {
         let mut new = Vec::new();
         for of in found {
             // A mount whose thread could not be created is tried again.
-            match before.iter().position(|probed| probed.of == of && probed.asked.is_some()) {
+            match before.iter().position(|probed| probed.of == of && probed.probe.is_some()) {
                 Some(at) => shown.push(before.swap_remove(at)),
                 None => new.push(of),
             }
         }
-        self.held.extend(before.into_iter().filter_map(|gone| gone.asked).filter(BlockingProbe::is_pending));
+        self.held.extend(before.into_iter().filter_map(|removed| removed.probe).filter(BlockingProbe::is_pending));
         let room = MOST.saturating_sub(shown.len() + self.held.len());
         self.over_limit = new.len().saturating_sub(room);
-        shown.extend(new.into_iter().take(room).map(|of| ProbedMount { asked: begin(&of), of }));
+        shown.extend(new.into_iter().take(room).map(|of| ProbedMount { probe: begin(&of), of }));
         self.probed = shown;
     }
 
     fn age_at(&self, now: Instant) -> Duration {
-        let answers = self.probed.iter().filter_map(|f| f.asked.as_ref()?.asked_at());
+        let answers = self.probed.iter().filter_map(|f| f.probe.as_ref()?.started_at());
         answers.min().map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
     }
     fn stuck_at(&self, now: Instant) -> bool {
-        self.probed.iter().filter_map(|f| f.asked.as_ref()).any(|asked| asked.is_stuck(now))
+        self.probed.iter().filter_map(|f| f.probe.as_ref()).any(|probe| probe.is_stuck(now))
     }
 }
 
@@ -342,7 +342,7 @@ impl Collector for MountCollector {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::slow::DEADLINE;
+    use super::super::blocking_probe::DEADLINE;
     use super::super::tests::host;
     use super::*;
     use crate::collectors::ErrorReason;
@@ -417,13 +417,13 @@ mod tests {
             34 27 8:4 / /failed ro,relatime - ext4 /dev/sda4 ro,errors=remount-ro\n";
         let now = Instant::now();
         // No table is read: these are the file systems.
-        let mut mounts = MountCollector { asked_at: Some(now), ..MountCollector::default() };
+        let mut mounts = MountCollector { probed_at: Some(now), ..MountCollector::default() };
         mounts.follow(mountinfo::filesystems(TABLE.as_bytes()).0.shown, |of| {
             let readonly = readonly_of_line(TABLE, &of.mount_point);
             let space = MountSpace { size: 1, available: 1, free: 1, inodes: None, readonly };
             BlockingProbe::new("statvfs", "a recorded file system".to_owned(), move || Ok(space))
         });
-        mounts.probed.iter_mut().filter_map(|f| f.asked.as_mut()).for_each(|asked| asked.request(now));
+        mounts.probed.iter_mut().filter_map(|f| f.probe.as_mut()).for_each(|probe| probe.request(now));
         let (_dir, roots) = machine(TABLE);
         let (out, _) = answered(&mut mounts, &roots, 4);
         let readonly: BTreeMap<&str, &Value> = out
@@ -433,8 +433,8 @@ mod tests {
             .map(|s| (&*s.labels[1], &s.value))
             .collect();
         let [no, yes] = [Value::Int(0), Value::Int(1)];
-        let wanted = [("/dev/sda1", &no), ("/dev/sda2", &no), ("/dev/sda3", &yes), ("/dev/sda4", &yes)];
-        assert_eq!(readonly, wanted.into());
+        let expected = [("/dev/sda1", &no), ("/dev/sda2", &no), ("/dev/sda3", &yes), ("/dev/sda4", &yes)];
+        assert_eq!(readonly, expected.into());
     }
 
     #[test]
@@ -474,16 +474,16 @@ mod tests {
         let mut mounts = MountCollector::default();
         answered(&mut mounts, &roots, 2).1.unwrap();
         let hung = mounts.probed.iter_mut().find(|f| f.of.fs_type == "nfs4").unwrap();
-        hung.asked = hanging();
-        let asked_at = Instant::now() + PROBE_INTERVAL;
+        hung.probe = hanging();
+        let queried_at = Instant::now() + PROBE_INTERVAL;
         let mut out = Samples::default();
-        let _ = mounts.collect_at(&roots, asked_at, &mut out);
-        let late = asked_at + DEADLINE + Duration::from_secs(1);
-        assert!(!mounts.stuck_at(asked_at + DEADLINE) && mounts.stuck_at(late));
+        let _ = mounts.collect_at(&roots, queried_at, &mut out);
+        let late = queried_at + DEADLINE + Duration::from_secs(1);
+        assert!(!mounts.stuck_at(queried_at + DEADLINE) && mounts.stuck_at(late));
         // The other file system has answered by then, however busy the machine is.
-        while mounts.probed.iter().filter_map(|f| f.asked.as_ref()).filter(|asked| asked.is_pending()).count() > 1 {
+        while mounts.probed.iter().filter_map(|f| f.probe.as_ref()).filter(|probe| probe.is_pending()).count() > 1 {
             std::thread::sleep(Duration::from_millis(1));
-            let _ = mounts.collect_at(&roots, asked_at, &mut Samples::default());
+            let _ = mounts.collect_at(&roots, queried_at, &mut Samples::default());
         }
         let mut out = Samples::default();
         let result = mounts.collect_at(&roots, late, &mut out);
@@ -504,7 +504,7 @@ mod tests {
         };
         for n in 0..MOST + 5 {
             mounts.follow(vec![of(n)], |_| hanging());
-            mounts.probed.iter_mut().filter_map(|f| f.asked.as_mut()).for_each(|asked| asked.request(Instant::now()));
+            mounts.probed.iter_mut().filter_map(|f| f.probe.as_mut()).for_each(|probe| probe.request(Instant::now()));
         }
         assert_eq!((mounts.held.len() + mounts.probed.len(), mounts.over_limit), (MOST, 1));
     }

@@ -69,7 +69,7 @@ impl Collector for NetworkCollector {
         let mut known = std::mem::take(&mut self.on_its_own);
         for interface in &interfaces {
             let (name, own) = known.remove_entry(&interface.name).unwrap_or_else(|| {
-                let own = stands_on_its_own(roots, &interface.name);
+                let own = is_independent(roots, &interface.name);
                 (interface.name.clone(), own)
             });
             self.on_its_own.insert(name, own);
@@ -89,7 +89,7 @@ impl Collector for NetworkCollector {
 }
 
 /// `false` also for an interface that is gone, or whose sysfs files cannot be read.
-fn stands_on_its_own(roots: &Roots, name: &str) -> bool {
+fn is_independent(roots: &Roots, name: &str) -> bool {
     let number = |file: &str| std::fs::read(roots.sys.join("class/net").join(name).join(file)).ok();
     number("ifindex").is_some_and(|index| number("iflink").as_ref() == Some(&index))
 }

@@ -77,14 +77,14 @@ impl Collector for RaidCollector {
 }
 
 /// Names in a directory in their order; none where it is absent.
-fn directory(path: &Path, wanted: impl Fn(&str) -> bool, most: usize) -> Result<Vec<String>, CollectError> {
+fn directory(path: &Path, accepts: impl Fn(&str) -> bool, most: usize) -> Result<Vec<String>, CollectError> {
     let entries = match std::fs::read_dir(path).map_err(|e| ReadError::new(path, e)) {
         Ok(entries) => entries,
-        Err(ReadError::Absent { .. } | ReadError::Gone { .. }) => return Ok(Vec::new()),
+        Err(ReadError::Absent { .. } | ReadError::Vanished { .. }) => return Ok(Vec::new()),
         Err(error) => return Err(error.into()),
     };
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut names: Vec<String> = names.filter(|name| wanted(name)).collect();
+    let mut names: Vec<String> = names.filter(|name| accepts(name)).collect();
     names.sort();
     names.truncate(most);
     Ok(names)
@@ -111,7 +111,7 @@ fn number(md: &Path, name: &'static str) -> Result<Option<u64>, CollectError> {
             let first = trim(&bytes).split(u8::is_ascii_whitespace).next().unwrap_or_default();
             Ok(Some(single(name, first)?))
         }
-        Err(ReadError::Absent { .. } | ReadError::Gone { .. }) => Ok(None),
+        Err(ReadError::Absent { .. } | ReadError::Vanished { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

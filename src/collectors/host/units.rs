@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
-use super::slow::BlockingProbe;
+use super::blocking_probe::BlockingProbe;
 use crate::collectors::{CollectError, Collector};
 use crate::host::roots::{ReadError, Roots};
 use crate::host::systemd::{Manager, is_booted};
@@ -82,7 +82,7 @@ impl Collector for UnitCollector {
         self.collect_at(Instant::now(), out)
     }
     fn age(&self) -> Duration {
-        let taken_at = self.probe.as_ref().and_then(BlockingProbe::asked_at);
+        let taken_at = self.probe.as_ref().and_then(BlockingProbe::started_at);
         taken_at.map_or(Duration::ZERO, |at| at.elapsed())
     }
     fn stuck(&self) -> Option<bool> {
@@ -94,7 +94,7 @@ impl Collector for UnitCollector {
 mod tests {
     use std::sync::mpsc;
 
-    use super::super::slow::DEADLINE;
+    use super::super::blocking_probe::DEADLINE;
     use super::super::tests::lines;
     use super::*;
 

@@ -154,12 +154,12 @@ mod tests {
         write(dir.path(), "nvidia", "", 0o755);
         let found = find(dir.path(), &["nvidia"]);
         assert_eq!(names(&found), ["d"]);
-        let others = "is writable by group or others, who could run code as the agent";
+        let rest = "is writable by group or others, who could run code as the agent";
         assert_eq!(
             refused(&found, dir.path()),
             [
-                format!("a {others}"),
-                format!("b.json {others}"),
+                format!("a {rest}"),
+                format!("b.json {rest}"),
                 "c.json is not a JSON object".to_owned(),
                 "nvidia has the name of a built-in plugin".to_owned(),
             ]

@@ -106,16 +106,16 @@ impl DevicePlugin for ExternalPlugin {
         })
     }
     fn reserve(&self, ids: &[DeviceId]) -> Result<DeviceReservation, PluginError> {
-        let gone = || PluginError::new(PluginFault::Died, format!("device plugin {} is not running", self.name));
-        let calls = lock(&self.calls).clone().ok_or_else(gone)?;
+        let removed = || PluginError::new(PluginFault::Died, format!("device plugin {} is not running", self.name));
+        let calls = lock(&self.calls).clone().ok_or_else(removed)?;
         let (answer, answered) = sync_channel(1);
         let ids = ids.iter().map(|id| id.as_str().to_owned()).collect();
         // The queue is full, so the plugin hangs.
-        calls.try_send(PendingReservation { ids, answer }).map_err(|_| gone())?;
+        calls.try_send(PendingReservation { ids, answer }).map_err(|_| removed())?;
         // The call has its own deadline; this one covers a runtime that does not get to it.
         match answered.recv_timeout(self.timeouts.call * 2) {
             Ok(answer) => answer,
-            Err(RecvTimeoutError::Disconnected) => Err(gone()),
+            Err(RecvTimeoutError::Disconnected) => Err(removed()),
             Err(RecvTimeoutError::Timeout) => {
                 Err(PluginError::new(PluginFault::Timeout, format!("device plugin {} does not respond", self.name)))
             }

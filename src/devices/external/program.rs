@@ -14,7 +14,7 @@ use tokio::net::unix::pipe::Receiver;
 
 use super::output::{LineSplitter, PluginOutput, PluginStream};
 use crate::devices::protocol::handshake::{APP, CERTIFICATE, COOKIE, PORTS, VERSIONS};
-use crate::host::process::{HeldProgram, spawn_held, without_ours};
+use crate::host::process::{HeldProgram, remove_agent_variables, spawn_held};
 use crate::host::tree;
 use crate::telemetry::chain;
 
@@ -54,7 +54,7 @@ impl PluginProcess {
     pub(super) fn start(path: &Path, certificate: &str, output: &PluginOutput) -> io::Result<PluginProcess> {
         let place = SocketDirectory::make()?;
         let mut command = Command::new(path);
-        without_ours(&mut command);
+        remove_agent_variables(&mut command);
         command.envs([COOKIE, (VERSIONS, APP), (CERTIFICATE, certificate)]).envs(PORTS);
         command.env("TMPDIR", &place.0);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

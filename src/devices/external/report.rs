@@ -47,9 +47,9 @@ impl InvalidField {
 pub(in crate::devices) fn groups(answer: FingerprintAnswer) -> Result<Vec<DeviceGroup>, InvalidField> {
     let (mut kinds, mut ids) = (BTreeSet::new(), BTreeSet::new());
     let mut groups = Vec::new();
-    for (at, said) in answer.device_group.into_iter().enumerate() {
+    for (at, reported) in answer.device_group.into_iter().enumerate() {
         let path = format!("device_group[{at}]");
-        let group = group(said, &mut ids).map_err(|e| e.within(&path))?;
+        let group = group(reported, &mut ids).map_err(|e| e.within(&path))?;
         if !kinds.insert(group.kind.clone()) {
             return Err(InvalidField::at(path, format_args!("lists {} twice", group.kind)));
         }
@@ -58,22 +58,22 @@ pub(in crate::devices) fn groups(answer: FingerprintAnswer) -> Result<Vec<Device
     Ok(groups)
 }
 
-fn group(said: Group, ids: &mut BTreeSet<DeviceId>) -> Result<DeviceGroup, InvalidField> {
+fn group(reported: Group, ids: &mut BTreeSet<DeviceId>) -> Result<DeviceGroup, InvalidField> {
     let kind = DeviceKind {
-        vendor: present("vendor", said.vendor)?,
-        kind: present("device_type", said.device_type)?,
-        name: present("device_name", said.device_name)?,
+        vendor: present("vendor", reported.vendor)?,
+        kind: present("device_type", reported.device_type)?,
+        name: present("device_name", reported.device_name)?,
     };
-    few("attributes", said.attributes.len(), MOST_ATTRIBUTES)?;
-    let attributes = said.attributes.into_iter().map(|(name, fact)| {
+    few("attributes", reported.attributes.len(), MOST_ATTRIBUTES)?;
+    let attributes = reported.attributes.into_iter().map(|(name, fact)| {
         let path = entry("attributes", &name);
         Ok((present("name", name).map_err(|e| e.within(&path))?, attribute(fact).map_err(|e| e.within(&path))?))
     });
     let attributes = attributes.collect::<Result<BTreeMap<_, _>, InvalidField>>()?;
     let mut devices = Vec::new();
-    for (at, said) in said.devices.into_iter().enumerate() {
+    for (at, reported) in reported.devices.into_iter().enumerate() {
         let path = format!("devices[{at}]");
-        let device = device(said).map_err(|e| e.within(&path))?;
+        let device = device(reported).map_err(|e| e.within(&path))?;
         if !ids.insert(device.id.clone()) {
             return Err(InvalidField::at("id", format_args!("lists {:?} twice", device.id.as_str())).within(path));
         }
@@ -83,19 +83,19 @@ fn group(said: Group, ids: &mut BTreeSet<DeviceId>) -> Result<DeviceGroup, Inval
     Ok(DeviceGroup { kind, attributes, devices })
 }
 
-fn device(said: Detected) -> Result<Device, InvalidField> {
-    let id = DeviceId::new(present("id", said.id)?);
-    let description = short("health_description", said.health_description)?;
+fn device(reported: Detected) -> Result<Device, InvalidField> {
+    let id = DeviceId::new(present("id", reported.id)?);
+    let description = short("health_description", reported.health_description)?;
     let why = if description.is_empty() { "the plugin gives no reason".to_owned() } else { description };
-    let pci_bus_id = label("hw_locality.pci_bus_id", said.hw_locality.unwrap_or_default().pci_bus_id)?;
+    let pci_bus_id = label("hw_locality.pci_bus_id", reported.hw_locality.unwrap_or_default().pci_bus_id)?;
     let facts = DeviceFacts { pci_bus_id, ..DeviceFacts::default() };
-    Ok(Device { unhealthy: (!said.healthy).then_some(why), facts, ..Device::of(id) })
+    Ok(Device { unhealthy: (!reported.healthy).then_some(why), facts, ..Device::of(id) })
 }
 
-fn attribute(said: Fact) -> Result<Attribute, InvalidField> {
-    let unit = unit(said.unit)?;
+fn attribute(reported: Fact) -> Result<Attribute, InvalidField> {
+    let unit = unit(reported.unit)?;
     let number = |value| Attribute::Number { value, unit: unit.clone() };
-    let attribute = match said.value {
+    let attribute = match reported.value {
         None => return Err(InvalidField::at("value", "is missing")),
         Some(FactValue::Float(float)) => return Ok(number(finite("float_val", float)?)),
         Some(FactValue::Int(int)) => return Ok(number(int.into())),
@@ -117,14 +117,14 @@ pub(in crate::devices) fn readings(
 ) -> Result<(Vec<DeviceReading>, Vec<DeviceId>), InvalidField> {
     let (mut readings, mut unknown, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
     for (at, GroupStats { instance_stats, .. }) in answer.groups.into_iter().enumerate() {
-        for (id, said) in instance_stats {
+        for (id, reported) in instance_stats {
             let path = format!("groups[{at}].{}", entry("instance_stats", &id));
             let id = DeviceId::new(id);
             if !seen.insert(id.clone()) {
                 return Err(InvalidField::at(path, "is listed twice"));
             }
             if known.contains(&id) {
-                readings.push(reading(id, said, now).map_err(|e| e.within(&path))?);
+                readings.push(reading(id, reported, now).map_err(|e| e.within(&path))?);
             } else {
                 unknown.push(id);
             }
@@ -133,36 +133,38 @@ pub(in crate::devices) fn readings(
     Ok((readings, unknown))
 }
 
-fn reading(device: DeviceId, said: InstanceStats, now: Timestamp) -> Result<DeviceReading, InvalidField> {
-    if let Some(summary) = said.summary {
+fn reading(device: DeviceId, reported: InstanceStats, now: Timestamp) -> Result<DeviceReading, InvalidField> {
+    if let Some(summary) = reported.summary {
         stat(summary).map_err(|e| e.within("summary"))?;
     }
     let mut count = 0;
-    let stats = object(said.stats.unwrap_or_default(), &mut count).map_err(|e| e.within("stats"))?;
-    let at =
-        said.timestamp.map_or(Some(now), moment).ok_or_else(|| InvalidField::at("timestamp", "is not a valid time"))?;
+    let stats = object(reported.stats.unwrap_or_default(), &mut count).map_err(|e| e.within("stats"))?;
+    let at = reported
+        .timestamp
+        .map_or(Some(now), moment)
+        .ok_or_else(|| InvalidField::at("timestamp", "is not a valid time"))?;
     let values = Arc::new(DeviceUsage::default());
     Ok(DeviceReading { device, at, up: true, values, stats: Arc::new(stats), processes: None })
 }
 
 /// `None`: before 1970, or after 2554.
-fn moment(said: Moment) -> Option<Timestamp> {
-    let nanos = u64::try_from(said.nanos).ok().filter(|nanos| *nanos < 1_000_000_000)?;
-    let seconds = u64::try_from(said.seconds).ok()?;
+fn moment(reported: Moment) -> Option<Timestamp> {
+    let nanos = u64::try_from(reported.nanos).ok().filter(|nanos| *nanos < 1_000_000_000)?;
+    let seconds = u64::try_from(reported.seconds).ok()?;
     seconds.checked_mul(1_000_000_000)?.checked_add(nanos).map(Timestamp)
 }
 
 /// The protobuf decoder limits the nesting depth.
-fn object(said: Stats, count: &mut usize) -> Result<StatObject, InvalidField> {
-    *count += said.attributes.len() + said.nested.len();
+fn object(reported: Stats, count: &mut usize) -> Result<StatObject, InvalidField> {
+    *count += reported.attributes.len() + reported.nested.len();
     few("attributes", *count, MOST_ATTRIBUTES)?;
     let mut object = StatObject::default();
-    for (name, value) in said.attributes {
+    for (name, value) in reported.attributes {
         let path = entry("attributes", &name);
         let value = stat(value).map_err(|e| e.within(&path))?;
         object.attributes.insert(label("name", name).map_err(|e| e.within(&path))?, value);
     }
-    for (name, value) in said.nested {
+    for (name, value) in reported.nested {
         let path = entry("nested", &name);
         let value = self::object(value, count).map_err(|e| e.within(&path))?;
         object.nested.insert(label("name", name).map_err(|e| e.within(&path))?, value);
@@ -170,7 +172,7 @@ fn object(said: Stats, count: &mut usize) -> Result<StatObject, InvalidField> {
     Ok(object)
 }
 
-fn stat(said: Stat) -> Result<StatValue, InvalidField> {
+fn stat(reported: Stat) -> Result<StatValue, InvalidField> {
     let number = |name: &str, int: Option<i64>, float: Option<f64>| match (int, float) {
         (Some(_), Some(_)) => {
             Err(InvalidField::at(format_args!("int_{name}_val"), format_args!("is set together with float_{name}_val")))
@@ -179,10 +181,10 @@ fn stat(said: Stat) -> Result<StatValue, InvalidField> {
         (None, Some(float)) => finite(&format!("float_{name}_val"), float).map(Some),
         (None, None) => Ok(None),
     };
-    let numerator = number("numerator", said.int_numerator, said.float_numerator)?;
-    let denominator = number("denominator", said.int_denominator, said.float_denominator)?;
-    let unit = unit(said.unit)?;
-    let value = match (numerator, said.text, said.bool) {
+    let numerator = number("numerator", reported.int_numerator, reported.float_numerator)?;
+    let denominator = number("denominator", reported.int_denominator, reported.float_denominator)?;
+    let unit = unit(reported.unit)?;
+    let value = match (numerator, reported.text, reported.bool) {
         (Some(numerator), None, None) => Some(StatReading::Ratio { numerator, denominator, unit }),
         (None, ..) if denominator.is_some() => {
             return Err(InvalidField::at("numerator_val", "is missing although a denominator is set"));
@@ -192,15 +194,15 @@ fn stat(said: Stat) -> Result<StatValue, InvalidField> {
         (None, None, None) => None,
         (Some(_), ..) | (None, Some(_), Some(_)) => return Err(InvalidField::at("value", "has two types")),
     };
-    let description = Some(short("desc", said.desc)?).filter(|text| !text.is_empty());
+    let description = Some(short("desc", reported.desc)?).filter(|text| !text.is_empty());
     Ok(StatValue { value, description })
 }
 
 /// Converts the answer to a reservation.
-pub(in crate::devices) fn reservation(said: Container) -> Result<DeviceReservation, InvalidField> {
-    few("envs", said.envs.len(), MOST_ATTRIBUTES)?;
-    few("mounts", said.mounts.len(), MOST_ATTRIBUTES)?;
-    few("devices", said.devices.len(), MOST_ATTRIBUTES)?;
+pub(in crate::devices) fn reservation(reported: Container) -> Result<DeviceReservation, InvalidField> {
+    few("envs", reported.envs.len(), MOST_ATTRIBUTES)?;
+    few("mounts", reported.mounts.len(), MOST_ATTRIBUTES)?;
+    few("devices", reported.devices.len(), MOST_ATTRIBUTES)?;
     let variable = |(name, value): (String, String)| {
         let path = entry("envs", &name);
         if name.contains(['=', '\0']) || value.contains('\0') {
@@ -209,21 +211,31 @@ pub(in crate::devices) fn reservation(said: Container) -> Result<DeviceReservati
         let value = short("value", value).map_err(|e| e.within(&path))?;
         Ok((present("name", name).map_err(|e| e.within(&path))?, value))
     };
-    let env = said.envs.into_iter().map(variable).collect::<Result<_, InvalidField>>()?;
+    let env = reported.envs.into_iter().map(variable).collect::<Result<_, InvalidField>>()?;
     let each = |list, at, e: InvalidField| e.within(format_args!("{list}[{at}]"));
-    let mounts = said.mounts.into_iter().enumerate().map(|(at, said)| mount(said).map_err(|e| each("mounts", at, e)));
-    let nodes = said.devices.into_iter().enumerate().map(|(at, said)| node(said).map_err(|e| each("devices", at, e)));
+    let mounts = reported
+        .mounts
+        .into_iter()
+        .enumerate()
+        .map(|(at, reported)| mount(reported).map_err(|e| each("mounts", at, e)));
+    let nodes = reported
+        .devices
+        .into_iter()
+        .enumerate()
+        .map(|(at, reported)| node(reported).map_err(|e| each("devices", at, e)));
     Ok(DeviceReservation { env, mounts: mounts.collect::<Result<_, _>>()?, nodes: nodes.collect::<Result<_, _>>()? })
 }
 
-fn mount(said: Mount) -> Result<DeviceMount, InvalidField> {
-    let (task_path, host_path) = (absolute("task_path", said.task_path)?, absolute("host_path", said.host_path)?);
-    Ok(DeviceMount { task_path, host_path, read_only: said.read_only })
+fn mount(reported: Mount) -> Result<DeviceMount, InvalidField> {
+    let (task_path, host_path) =
+        (absolute("task_path", reported.task_path)?, absolute("host_path", reported.host_path)?);
+    Ok(DeviceMount { task_path, host_path, read_only: reported.read_only })
 }
 
-fn node(said: Node) -> Result<DeviceNode, InvalidField> {
-    let (task_path, host_path) = (absolute("task_path", said.task_path)?, absolute("host_path", said.host_path)?);
-    let permissions = said.permissions;
+fn node(reported: Node) -> Result<DeviceNode, InvalidField> {
+    let (task_path, host_path) =
+        (absolute("task_path", reported.task_path)?, absolute("host_path", reported.host_path)?);
+    let permissions = reported.permissions;
     if permissions.is_empty() || permissions.len() > 3 || permissions.contains(|c| !"rwm".contains(c)) {
         return Err(InvalidField::at("permissions", "is not a combination of r, w and m"));
     }
@@ -277,8 +289,8 @@ fn finite(field: &str, float: f64) -> Result<Number, InvalidField> {
     Number::float(float).map_err(|_| InvalidField::at(field, "is not finite"))
 }
 
-fn unit(said: String) -> Result<Option<UnitName>, InvalidField> {
-    let unit = short("unit", said)?;
+fn unit(reported: String) -> Result<Option<UnitName>, InvalidField> {
+    let unit = short("unit", reported)?;
     Ok((!unit.is_empty()).then(|| UnitName::from(unit)))
 }
 

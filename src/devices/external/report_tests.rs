@@ -29,15 +29,15 @@ fn fact(group: &mut Group, value: Option<FactValue>, unit: &str) {
 
 #[test]
 fn a_sound_report_becomes_groups_whole() {
-    let mut said = fine();
-    said.devices[1] = Detected {
+    let mut reported = fine();
+    reported.devices[1] = Detected {
         id: "b".into(),
         healthy: false,
         health_description: "too hot".into(),
         hw_locality: Some(super::super::super::protocol::messages::Locality { pci_bus_id: "0000:3b:00.0".into() }),
     };
-    fact(&mut said, Some(FactValue::Bool(false)), "");
-    let groups = groups(FingerprintAnswer { device_group: vec![said] }).unwrap();
+    fact(&mut reported, Some(FactValue::Bool(false)), "");
+    let groups = groups(FingerprintAnswer { device_group: vec![reported] }).unwrap();
     assert_eq!(groups[0].kind.to_string(), "acme/fpga/F1");
     assert_eq!(groups[0].attributes["memory"].to_string(), "16 GiB");
     assert_eq!(groups[0].attributes["x"], Attribute::Bool(false));
@@ -88,8 +88,8 @@ fn device_report_above_a_limit_is_refused_by_name() {
 
 fn read(stat: Stat) -> Result<StatValue, String> {
     let stats = Stats { attributes: [("t".to_owned(), stat)].into(), ..Stats::default() };
-    let said = InstanceStats { stats: Some(stats), ..InstanceStats::default() };
-    let group = GroupStats { instance_stats: [("a".to_owned(), said)].into(), ..GroupStats::default() };
+    let reported = InstanceStats { stats: Some(stats), ..InstanceStats::default() };
+    let group = GroupStats { instance_stats: [("a".to_owned(), reported)].into(), ..GroupStats::default() };
     let (readings, _) = readings(StatsAnswer { groups: vec![group] }, &[DeviceId::from("a")].into(), Timestamp(7))
         .map_err(|e| e.to_string())?;
     assert!(readings[0].up && readings[0].at == Timestamp(7) && readings[0].processes.is_none());
@@ -139,8 +139,8 @@ fn times_are_those_of_the_plugin_where_it_gives_one() {
 
 #[test]
 fn device_without_report_has_no_reading_and_is_named() {
-    let said = |id: &str| (id.to_owned(), InstanceStats::default());
-    let group = |id| GroupStats { instance_stats: [said(id)].into(), ..GroupStats::default() };
+    let reported = |id: &str| (id.to_owned(), InstanceStats::default());
+    let group = |id| GroupStats { instance_stats: [reported(id)].into(), ..GroupStats::default() };
     let known = [DeviceId::from("a")].into();
     let (found, unknown) =
         readings(StatsAnswer { groups: vec![group("a"), group("z")] }, &known, Timestamp(1)).unwrap();
@@ -158,11 +158,11 @@ fn a_reservation_is_taken_whole_or_not_at_all() {
     };
     let mount = Mount { task_path: "/opt".into(), host_path: "/opt/acme".into(), read_only: true };
     let envs = |name: &str, value: &str| [(name.to_owned(), value.to_owned())].into();
-    let said = Container { envs: envs("ACME", "a"), mounts: vec![mount.clone()], devices: vec![node("rw")] };
-    let taken = reservation(said).unwrap();
+    let reported = Container { envs: envs("ACME", "a"), mounts: vec![mount.clone()], devices: vec![node("rw")] };
+    let taken = reservation(reported).unwrap();
     assert_eq!((taken.env["ACME"].as_str(), taken.nodes[0].permissions.as_str()), ("a", "rw"));
     assert!(taken.mounts[0].read_only);
-    let refused = |said| reservation(said).unwrap_err().to_string();
+    let refused = |reported| reservation(reported).unwrap_err().to_string();
     let of = |devices| Container { devices, ..Container::default() };
     assert_eq!(refused(of(vec![node("rw"), node("x")])), "devices[1].permissions is not a combination of r, w and m");
     let mounts = vec![Mount { host_path: "x".into(), ..mount }];

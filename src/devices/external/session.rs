@@ -67,7 +67,7 @@ impl PluginSession<'_> {
         let error = tokio::select! {
             biased;
             () = self.reports.ended() => PluginError::stopped(),
-            error = self.go_on(&client) => error,
+            error = self.run_tasks(&client) => error,
         };
         if !matches!(error.fault, PluginFault::Died | PluginFault::Timeout) {
             // The result does not matter: a signal follows.
@@ -89,13 +89,13 @@ impl PluginSession<'_> {
         let line =
             line.ok_or_else(|| PluginError::new(PluginFault::Died, "the process ended before its handshake line"))?;
         let handshake = Handshake::parse(&line).map_err(|e| protocol(e.to_string()))?;
-        let tls = handshake.certificate.map(|theirs| self.identity.client(theirs)).transpose();
+        let tls = handshake.certificate.map(|peer| self.identity.client(peer)).transpose();
         let tls = tls.map_err(|e| protocol(chain(&e)))?;
         Ok(Client::connect(&handshake.listens, tls, timeouts.call).await?)
     }
 
     /// Runs all tasks of the connection until one of them fails.
-    async fn go_on(&self, client: &Client) -> PluginError {
+    async fn run_tasks(&self, client: &Client) -> PluginError {
         if let Err(error) = self.introduce(client).await {
             return error;
         }

@@ -26,14 +26,14 @@ pub(super) enum SettingsError {
 pub(super) fn settings(schema: Option<&Spec>, given: &Map<String, Value>) -> Result<Vec<u8>, SettingsError> {
     let mut known = Vec::new();
     let value = schema.map_or(Ok(Value::Null), |spec| value(spec, "", given, &mut known))?;
-    refuse_others(given, &known)?;
+    refuse_unknown(given, &known)?;
     let value = if value.is_object() { value } else { Value::Object(Map::new()) };
     let mut packed = Vec::new();
     pack(&value, &mut packed);
     Ok(packed)
 }
 
-fn refuse_others(given: &Map<String, Value>, known: &[String]) -> Result<(), SettingsError> {
+fn refuse_unknown(given: &Map<String, Value>, known: &[String]) -> Result<(), SettingsError> {
     match given.keys().find(|name| !known.contains(name)) {
         None => Ok(()),
         Some(name) => Err(SettingsError::Unknown(name.clone())),
@@ -91,7 +91,7 @@ fn inside(spec: &Spec, name: &str, body: Value) -> Result<Value, SettingsError> 
         Value::Object(body) => {
             let mut known = Vec::new();
             let value = value(spec, name, &body, &mut known)?;
-            refuse_others(&body, &known).map(|()| value)
+            refuse_unknown(&body, &known).map(|()| value)
         }
         _ => Err(SettingsError::NoBlock(name.to_owned())),
     }
@@ -167,7 +167,7 @@ mod tests {
     fn made(schema: &Spec, text: &str) -> Result<Value, SettingsError> {
         let (given, mut known) = (given(text), Vec::new());
         let value = value(schema, "", &given, &mut known)?;
-        refuse_others(&given, &known).map(|()| value)
+        refuse_unknown(&given, &known).map(|()| value)
     }
 
     #[test]

@@ -88,7 +88,7 @@ impl DevicePlugin for Nvidia {
 
     fn run(&self, reports: &PluginReports) -> PluginError {
         match Library::load(self.config.library.as_deref()) {
-            Ok(library) => self.go_on(&Arc::new(library), reports),
+            Ok(library) => self.run_session(&Arc::new(library), reports),
             Err(error) => error.into(),
         }
     }
@@ -105,16 +105,16 @@ impl DevicePlugin for Nvidia {
 /// GPUs on the PCI bus, whatever driver they have, except those passed through to virtual machines.
 fn idle_hardware(roots: &Roots) -> Option<String> {
     let all = pci::displays(roots, pci::NVIDIA);
-    let ours: Vec<_> = all.iter().filter(|one| !one.is_reserved_for_guest()).collect();
-    let others: BTreeSet<&str> = ours.iter().filter_map(|one| one.driver.as_deref()).collect();
-    let what = match ours.len() {
+    let own: Vec<_> = all.iter().filter(|one| !one.is_reserved_for_guest()).collect();
+    let rest: BTreeSet<&str> = own.iter().filter_map(|one| one.driver.as_deref()).collect();
+    let what = match own.len() {
         0 => return None,
         1 => "1 NVIDIA display or 3D controller is on the PCI bus".to_owned(),
         n => format!("{n} NVIDIA display or 3D controllers are on the PCI bus"),
     };
-    let driven = match others.len() {
+    let driven = match rest.len() {
         0 => String::new(),
-        _ => format!(" (driven by {})", others.into_iter().collect::<Vec<_>>().join(", ")),
+        _ => format!(" (driven by {})", rest.into_iter().collect::<Vec<_>>().join(", ")),
     };
     Some(format!("{what}{driven}, but the driver library is missing or finds no driver"))
 }
@@ -156,21 +156,21 @@ struct NvidiaRun<'r> {
     /// By index: a lost GPU cannot report its UUID.
     listed: BTreeMap<u32, Vec<FoundGpu>>,
     /// Sends the GPUs to receive events for.
-    wanted: Sender<Vec<DeviceId>>,
+    watched: Sender<Vec<DeviceId>>,
 }
 
 impl Nvidia {
-    fn go_on(&self, library: &Arc<Library>, reports: &PluginReports) -> PluginError {
-        let (lists, ask) = match self.list(library) {
+    fn run_session(&self, library: &Arc<Library>, reports: &PluginReports) -> PluginError {
+        let (lists, request_tx) = match self.list(library) {
             Ok(lister) => lister,
             Err(error) => return error,
         };
-        let wanted = match self.listen(library, reports) {
-            Ok(wanted) => wanted,
+        let watched = match self.listen(library, reports) {
+            Ok(watched) => watched,
             Err(error) => return error,
         };
         let mut run =
-            NvidiaRun { plugin: self, library, reports, watches: BTreeMap::new(), listed: BTreeMap::new(), wanted };
+            NvidiaRun { plugin: self, library, reports, watches: BTreeMap::new(), listed: BTreeMap::new(), watched };
         let first = lists.recv_timeout(FIRST_LIST);
         match first {
             Ok(Ok(list)) => run.take(list),
@@ -185,7 +185,7 @@ impl Nvidia {
                 return PluginError::new(PluginFault::Failed, "the lister thread ended");
             }
         }
-        let (mut asked, mut waiting) = (Instant::now(), false);
+        let (mut requested_at, mut waiting) = (Instant::now(), false);
         loop {
             if !reports.wait(reports.tick.min(Duration::from_secs(1))) {
                 return PluginError::stopped();
@@ -200,9 +200,9 @@ impl Nvidia {
                 }
             }
             let is_lost = run.watch();
-            let due = asked.elapsed() >= if is_lost { LISTED_LOST } else { LISTED };
+            let due = requested_at.elapsed() >= if is_lost { LISTED_LOST } else { LISTED };
             if due && !waiting {
-                (asked, waiting) = (Instant::now(), ask.send(()).is_ok());
+                (requested_at, waiting) = (Instant::now(), request_tx.send(()).is_ok());
             }
         }
     }
@@ -210,19 +210,19 @@ impl Nvidia {
     /// Lists once, and again on each request.
     fn list(&self, library: &Arc<Library>) -> Result<(Receiver<Listing>, Sender<()>), PluginError> {
         let (results, listings) = channel();
-        let (ask, asked) = channel();
+        let (request_tx, request_rx) = channel();
         let library = Arc::clone(library);
-        thread("gpu-list", move || while results.send(library.inventory()).is_ok() && asked.recv().is_ok() {})?;
-        Ok((listings, ask))
+        thread("gpu-list", move || while results.send(library.inventory()).is_ok() && request_rx.recv().is_ok() {})?;
+        Ok((listings, request_tx))
     }
 
     /// Counts driver events of the GPUs that were sent last.
     fn listen(&self, library: &Arc<Library>, reports: &PluginReports) -> Result<Sender<Vec<DeviceId>>, PluginError> {
-        let (want, wanted) = channel();
+        let (watched_tx, watched_rx) = channel();
         let (library, shared) = (Arc::clone(library), Arc::clone(&self.shared));
         let (clock, reports) = (Arc::clone(&self.clock), reports.clone());
-        thread("gpu-events", move || watch::events(&library, &shared, clock.as_ref(), &reports, &wanted))?;
-        Ok(want)
+        thread("gpu-events", move || watch::events(&library, &shared, clock.as_ref(), &reports, &watched_rx))?;
+        Ok(watched_tx)
     }
 }
 
@@ -246,8 +246,8 @@ impl NvidiaRun<'_> {
             }
         }
         self.listed = now;
-        let wanted = |found: &&FoundGpu| !self.plugin.config.ignored.iter().any(|id| id == found.device.id.as_str());
-        let all: Vec<FoundGpu> = self.listed.values().flatten().filter(wanted).cloned().collect();
+        let accepts = |found: &&FoundGpu| !self.plugin.config.ignored.iter().any(|id| id == found.device.id.as_str());
+        let all: Vec<FoundGpu> = self.listed.values().flatten().filter(accepts).cloned().collect();
         *lock(&self.plugin.shared.devices) =
             all.iter().map(|gpu| (gpu.device.id.clone(), gpu.device.clone())).collect();
         let wholes: BTreeSet<DeviceId> =
@@ -264,15 +264,15 @@ impl NvidiaRun<'_> {
         let mut changed = false;
         for id in wholes.iter().filter(|id| !self.watches.contains_key(*id)).cloned().collect::<Vec<_>>() {
             changed = true;
-            let begun = GpuWatch::begin(&id, self.library, &self.plugin.shared, &self.plugin.clock, self.reports);
-            match begun {
+            let started = GpuWatch::begin(&id, self.library, &self.plugin.shared, &self.plugin.clock, self.reports);
+            match started {
                 Ok(watch) => drop(self.watches.insert(id, watch)),
                 Err(error) => drop(self.reports.fault(error)),
             }
         }
         if changed || before != wholes.len() {
             // The listener thread ends with the run.
-            let _ = self.wanted.send(wholes.into_iter().collect());
+            let _ = self.watched.send(wholes.into_iter().collect());
         }
     }
 

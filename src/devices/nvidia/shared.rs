@@ -30,6 +30,6 @@ impl NvidiaState {
 
 /// Starts a thread that is never joined.
 pub(super) fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), PluginError> {
-    let begun = std::thread::Builder::new().name(name.to_owned()).stack_size(512 << 10).spawn(work);
-    begun.map(drop).map_err(|e| PluginError::new(PluginFault::Failed, format!("cannot create a thread: {e}")))
+    let started = std::thread::Builder::new().name(name.to_owned()).stack_size(512 << 10).spawn(work);
+    started.map(drop).map_err(|e| PluginError::new(PluginFault::Failed, format!("cannot create a thread: {e}")))
 }

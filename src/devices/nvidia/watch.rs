@@ -26,8 +26,8 @@ const EVENT_WAIT: u32 = 1_000;
 /// State of the thread that reads a GPU.
 #[derive(Debug)]
 pub(super) struct GpuWatch {
-    begun: Instant,
-    /// Start of the call in progress, in nanoseconds since `begun`, plus 1; 0: none.
+    started: Instant,
+    /// Start of the call in progress, in nanoseconds since `started`, plus 1; 0: none.
     since: AtomicU64,
     lost: AtomicBool,
     ended: AtomicBool,
@@ -57,7 +57,7 @@ impl GpuWatch {
         reports: &PluginReports,
     ) -> Result<Arc<GpuWatch>, PluginError> {
         let watch = Arc::new(GpuWatch {
-            begun: Instant::now(),
+            started: Instant::now(),
             since: AtomicU64::new(0),
             lost: AtomicBool::new(false),
             ended: AtomicBool::new(false),
@@ -96,7 +96,7 @@ impl GpuWatch {
     /// Whether a call is late, if that changed since the last report.
     pub(super) fn changed(&self, deadline: Duration) -> Option<bool> {
         let since = self.since.load(Ordering::Relaxed);
-        let age = Nanos::from_duration(self.begun.elapsed()).0.saturating_sub(since.saturating_sub(1));
+        let age = Nanos::from_duration(self.started.elapsed()).0.saturating_sub(since.saturating_sub(1));
         let late = since > 0 && age > Nanos::from_duration(deadline).0;
         let mut reported = lock(&self.stuck);
         let changed = *reported != late;
@@ -106,7 +106,7 @@ impl GpuWatch {
 
     /// Runs a call that may hang.
     fn during<T>(&self, call: impl FnOnce() -> T) -> T {
-        self.since.store(Nanos::from_duration(self.begun.elapsed()).0 + 1, Ordering::Relaxed);
+        self.since.store(Nanos::from_duration(self.started.elapsed()).0 + 1, Ordering::Relaxed);
         let done = call();
         self.since.store(0, Ordering::Relaxed);
         done
@@ -149,7 +149,7 @@ impl Reader {
     fn read_all(&mut self) {
         let library = Arc::clone(&self.library);
         let mut was_up = true;
-        while self.goes_on(Duration::ZERO) {
+        while self.pause_and_check(Duration::ZERO) {
             let found = self.watch.during(|| library.gpu(&self.id));
             let why = match found {
                 Ok(gpu) => self.read_while_there(gpu, &mut was_up),
@@ -160,7 +160,7 @@ impl Reader {
                 tracing::debug!(device = %self.id, error = %why, "GPU lost");
                 self.report(false, DeviceUsage::default(), None);
             }
-            if !self.goes_on(RETRY_INTERVAL.min(self.reports.tick * 2)) {
+            if !self.pause_and_check(RETRY_INTERVAL.min(self.reports.tick * 2)) {
                 return;
             }
         }
@@ -173,22 +173,22 @@ impl Reader {
                 Ok(reading) => {
                     *was_up = true;
                     self.watch.lost.store(false, Ordering::Relaxed);
-                    self.pass_on(reading);
+                    self.forward(reading);
                 }
                 Err(error) => return error,
             }
-            if !self.goes_on(self.reports.tick) {
+            if !self.pause_and_check(self.reports.tick) {
                 return GpuError::Lost("reading stopped".to_owned());
             }
         }
     }
 
     /// Pauses, then returns whether to continue.
-    fn goes_on(&self, pause: Duration) -> bool {
+    fn pause_and_check(&self, pause: Duration) -> bool {
         self.reports.wait(pause) && !self.watch.ended.load(Ordering::Relaxed)
     }
 
-    fn pass_on(&mut self, reading: GpuReading) {
+    fn forward(&mut self, reading: GpuReading) {
         let GpuReading { mut values, processes, instances, failed, unsupported } = reading;
         for error in failed {
             if self.reported.insert(error.to_string()) {
@@ -240,9 +240,9 @@ pub(super) fn events(
     shared: &NvidiaState,
     clock: &dyn Clock,
     reports: &PluginReports,
-    wanted: &Receiver<Vec<crate::model::id::DeviceId>>,
+    watched_rx: &Receiver<Vec<crate::model::id::DeviceId>>,
 ) {
-    let mut ids = match wanted.recv() {
+    let mut ids = match watched_rx.recv() {
         Ok(ids) => ids,
         Err(_) => return,
     };
@@ -250,13 +250,13 @@ pub(super) fn events(
         match library.events(&ids) {
             Ok(events) => {
                 expose_dangerous(shared, &events.of);
-                match count(&events, shared, clock, wanted) {
+                match count(&events, shared, clock, watched_rx) {
                     Some(now) => ids = now,
                     None => return,
                 }
             }
             // The driver does not support events.
-            Err(GpuError::Unsupported(_)) => match wanted.recv() {
+            Err(GpuError::Unsupported(_)) => match watched_rx.recv() {
                 Ok(now) => ids = now,
                 Err(_) => return,
             },
@@ -286,10 +286,10 @@ fn count(
     events: &GpuEvents<'_>,
     shared: &NvidiaState,
     clock: &dyn Clock,
-    wanted: &Receiver<Vec<DeviceId>>,
+    watched_rx: &Receiver<Vec<DeviceId>>,
 ) -> Option<Vec<DeviceId>> {
     loop {
-        match wanted.try_recv() {
+        match watched_rx.try_recv() {
             Ok(ids) => return Some(ids),
             Err(TryRecvError::Disconnected) => return None,
             Err(TryRecvError::Empty) => {}

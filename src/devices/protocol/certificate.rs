@@ -66,19 +66,19 @@ impl TlsIdentity {
         let body: String = lines.flat_map(|line| [line, "\n".into()]).collect();
         format!("-----BEGIN CERTIFICATE-----\n{body}-----END CERTIFICATE-----\n")
     }
-    /// Client configuration that trusts only `theirs`, DER.
-    pub(in crate::devices) fn client(&self, theirs: Vec<u8>) -> Result<ClientConfig, TlsError> {
-        let (provider, only) = only(theirs);
+    /// Client configuration that trusts only `peer`, DER.
+    pub(in crate::devices) fn client(&self, peer: Vec<u8>) -> Result<ClientConfig, TlsError> {
+        let (provider, only) = only(peer);
         let config = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13])?;
         let config = config.dangerous().with_custom_certificate_verifier(only);
         let mut config = config.with_client_auth_cert(vec![self.certificate.clone()], self.private())?;
         config.alpn_protocols = vec![ALPN.to_vec()];
         Ok(config)
     }
-    /// Server configuration that trusts only `theirs`, PEM.
-    pub(in crate::devices) fn server(&self, theirs: &str) -> Result<ServerConfig, TlsError> {
-        let theirs = CertificateDer::from_pem_slice(theirs.as_bytes()).map_err(TlsError::NoPem)?;
-        let (provider, only) = only(theirs.to_vec());
+    /// Server configuration that trusts only `peer`, PEM.
+    pub(in crate::devices) fn server(&self, peer: &str) -> Result<ServerConfig, TlsError> {
+        let peer = CertificateDer::from_pem_slice(peer.as_bytes()).map_err(TlsError::NoPem)?;
+        let (provider, only) = only(peer.to_vec());
         let config = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13])?;
         let config = config.with_client_cert_verifier(only);
         let mut config = config.with_single_cert(vec![self.certificate.clone()], self.private())?;
@@ -90,10 +90,10 @@ impl TlsIdentity {
     }
 }
 
-fn only(theirs: Vec<u8>) -> (Arc<CryptoProvider>, Arc<PinnedCertificate>) {
+fn only(peer: Vec<u8>) -> (Arc<CryptoProvider>, Arc<PinnedCertificate>) {
     let provider = ring::default_provider();
     let known = provider.signature_verification_algorithms;
-    (Arc::new(provider), Arc::new(PinnedCertificate { certificate: theirs.into(), known }))
+    (Arc::new(provider), Arc::new(PinnedCertificate { certificate: peer.into(), known }))
 }
 
 /// Trusts a single certificate.

@@ -93,18 +93,18 @@ fn object(object: &StatObject) -> Stats {
 }
 
 fn stat(value: &StatValue) -> Stat {
-    let mut said = Stat { desc: value.description.clone().unwrap_or_default(), ..Stat::default() };
+    let mut reported = Stat { desc: value.description.clone().unwrap_or_default(), ..Stat::default() };
     match &value.value {
         None => {}
-        Some(StatReading::Text(text)) => said.text = Some(text.clone()),
-        Some(StatReading::Bool(bool)) => said.bool = Some(*bool),
+        Some(StatReading::Text(text)) => reported.text = Some(text.clone()),
+        Some(StatReading::Bool(bool)) => reported.bool = Some(*bool),
         Some(StatReading::Ratio { numerator, denominator, unit }) => {
-            said.unit = written(unit.as_ref());
-            (said.int_numerator, said.float_numerator) = split(Some(*numerator));
-            (said.int_denominator, said.float_denominator) = split(*denominator);
+            reported.unit = written(unit.as_ref());
+            (reported.int_numerator, reported.float_numerator) = split(Some(*numerator));
+            (reported.int_denominator, reported.float_denominator) = split(*denominator);
         }
     }
-    said
+    reported
 }
 
 fn split(value: Option<Number>) -> (Option<i64>, Option<f64>) {
@@ -197,8 +197,8 @@ mod tests {
                 processes: None,
             };
             let known = [DeviceId::from("d")].into();
-            let said = super::stats(&groups, std::slice::from_ref(&reading));
-            let (read, unknown) = report::readings(said, &known, Timestamp(0)).unwrap();
+            let reported = super::stats(&groups, std::slice::from_ref(&reading));
+            let (read, unknown) = report::readings(reported, &known, Timestamp(0)).unwrap();
             prop_assert_eq!((read, unknown), (vec![reading], vec![]));
         }
     }

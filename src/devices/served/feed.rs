@@ -30,7 +30,7 @@ const FRESH: Duration = Duration::from_secs(10);
 pub(super) struct PluginFeed {
     plugin: Arc<dyn DevicePlugin>,
     ends: Arc<StopSignal>,
-    said: Arc<FeedState>,
+    reported: Arc<FeedState>,
 }
 
 /// The last reports of the plugin.
@@ -53,12 +53,12 @@ fn without(stuck: &BTreeSet<DeviceId>, mut groups: Vec<DeviceGroup>) -> Vec<Devi
 impl PluginFeed {
     /// The threads end with [`PluginFeed::end`], or with the process.
     pub(super) fn start(plugin: Arc<dyn DevicePlugin>) -> PluginFeed {
-        let said = Arc::new(FeedState {
+        let message = Arc::new(FeedState {
             groups: watch::Sender::new(None),
             readings: Mutex::default(),
             stuck: Mutex::default(),
         });
-        let feed = PluginFeed { plugin, ends: Arc::default(), said };
+        let feed = PluginFeed { plugin, ends: Arc::default(), reported: message };
         let (to, reports) = sync_channel(WAITING);
         let reporter = PluginReports::new(to, Arc::clone(&feed.ends), TICK);
         let (runs, listens) = (feed.clone(), feed.clone());
@@ -73,13 +73,13 @@ impl PluginFeed {
         self.plugin.name()
     }
     pub(super) fn groups(&self) -> watch::Receiver<Option<Arc<Vec<DeviceGroup>>>> {
-        self.said.groups.subscribe()
+        self.reported.groups.subscribe()
     }
     pub(super) fn well(&self, groups: &[DeviceGroup]) -> Vec<DeviceGroup> {
-        without(&lock(&self.said.stuck), groups.to_vec())
+        without(&lock(&self.reported.stuck), groups.to_vec())
     }
     pub(super) fn readings(&self) -> Vec<DeviceReading> {
-        let readings = lock(&self.said.readings);
+        let readings = lock(&self.reported.readings);
         let fresh = readings.values().filter(|(at, reading)| reading.up && at.elapsed() < FRESH);
         fresh.map(|(_, reading)| reading.clone()).collect()
     }
@@ -106,12 +106,12 @@ impl PluginFeed {
     /// Marks all devices as unhealthy. A plugin that never listed any reports an empty list.
     fn fail(&self, error: &PluginError) {
         warn!(plugin = self.plugin.name(), fault = error.fault.as_str(), %error, "device plugin failed");
-        self.said.groups.send_modify(|groups| {
+        self.reported.groups.send_modify(|groups| {
             let mut ill = groups.take().map(|groups| groups.to_vec()).unwrap_or_default();
             ill.iter_mut().flat_map(|group| &mut group.devices).for_each(|d| d.unhealthy = Some(error.to_string()));
             *groups = Some(Arc::new(ill));
         });
-        lock(&self.said.readings).clear();
+        lock(&self.reported.readings).clear();
     }
 
     fn listen(&self, reports: &Receiver<PluginReport>) {
@@ -119,13 +119,13 @@ impl PluginFeed {
             match report {
                 PluginReport::Groups(groups) => self.have(groups),
                 PluginReport::Reading(reading) => {
-                    lock(&self.said.readings).insert(reading.device.clone(), (Instant::now(), *reading));
+                    lock(&self.reported.readings).insert(reading.device.clone(), (Instant::now(), *reading));
                 }
                 // Clients request readings at their own interval.
                 PluginReport::Processes(..) => {}
                 PluginReport::Stuck(device, is_stuck) => {
                     warn!(plugin = self.plugin.name(), %device, is_stuck, "device stuck state changed");
-                    let mut stuck = lock(&self.said.stuck);
+                    let mut stuck = lock(&self.reported.stuck);
                     if is_stuck {
                         stuck.insert(device)
                     } else {
@@ -133,7 +133,7 @@ impl PluginFeed {
                     };
                     drop(stuck);
                     // Clients that follow the list read it again.
-                    self.said.groups.send_modify(|_| {});
+                    self.reported.groups.send_modify(|_| {});
                 }
                 PluginReport::Unsupported(device, calls) => log_unsupported(self.plugin.name(), &device, &calls),
                 PluginReport::Fault(error) => {
@@ -145,11 +145,11 @@ impl PluginFeed {
 
     fn have(&self, groups: Vec<DeviceGroup>) {
         let is_there = |id: &DeviceId| groups.iter().flat_map(|group| &group.devices).any(|device| device.id == *id);
-        lock(&self.said.readings).retain(|id, _| is_there(id));
+        lock(&self.reported.readings).retain(|id, _| is_there(id));
         // An identical list is no change.
-        self.said.groups.send_if_modified(|said| {
-            let changes = said.as_deref() != Some(&groups);
-            *said = Some(Arc::new(groups));
+        self.reported.groups.send_if_modified(|device_groups| {
+            let changes = device_groups.as_deref() != Some(&groups);
+            *device_groups = Some(Arc::new(groups));
             changes
         });
     }
@@ -199,8 +199,8 @@ mod tests {
         reports.into_iter().for_each(|report| to.send(report).unwrap());
         drop(to);
         feed.listen(&from);
-        let said = feed.groups().borrow().clone().unwrap_or_default();
-        let devices = feed.well(&said).into_iter().flat_map(|group| group.devices);
+        let groups = feed.groups().borrow().clone().unwrap_or_default();
+        let devices = feed.well(&groups).into_iter().flat_map(|group| group.devices);
         let received = devices.map(|device| (device.id.as_str().to_owned(), device.unhealthy)).collect();
         (feed, received)
     }
@@ -223,8 +223,8 @@ mod tests {
         let (feed, _) = after(vec![PluginReport::Groups(groups(&["a"])), reading("a")]);
         assert_eq!(feed.readings().len(), 1);
         feed.fail(&PluginError::new(PluginFault::Died, "gone"));
-        let said = feed.groups().borrow().clone().unwrap();
-        assert_eq!((said[0].devices[0].unhealthy.as_deref(), feed.readings().len()), (Some("gone"), 0));
+        let device_groups = feed.groups().borrow().clone().unwrap();
+        assert_eq!((device_groups[0].devices[0].unhealthy.as_deref(), feed.readings().len()), (Some("gone"), 0));
     }
 
     #[test]

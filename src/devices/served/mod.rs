@@ -44,7 +44,7 @@ pub enum ServeError {
     #[error("cannot listen")]
     Listen(#[source] io::Error),
     #[error("cannot write the handshake line")]
-    Say(#[source] io::Error),
+    Write(#[source] io::Error),
     #[error("cannot secure the connection")]
     Secure(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
@@ -56,11 +56,11 @@ impl From<TlsError> for ServeError {
 }
 
 /// Serves `plugin` to the client that started this process, until the client requests the shutdown or SIGTERM arrives.
-/// `say`: writes one line to standard output.
+/// `emit`: writes one line to standard output.
 ///
 /// Blocks. Errors: the plugin cannot be served.
-pub fn serve(plugin: Arc<dyn DevicePlugin>, say: impl FnOnce(&str) -> io::Result<()>) -> Result<(), ServeError> {
-    asked_for()?;
+pub fn serve(plugin: Arc<dyn DevicePlugin>, emit: impl FnOnce(&str) -> io::Result<()>) -> Result<(), ServeError> {
+    check_cookie()?;
     let (identity, tls) = secured(env::var(CERTIFICATE).ok().filter(|pem| !pem.is_empty()))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServeError::Listen)?;
     // The socket is removed with its directory, which is private.
@@ -74,7 +74,7 @@ pub fn serve(plugin: Arc<dyn DevicePlugin>, say: impl FnOnce(&str) -> io::Result
     };
     let certificate = identity.map(|identity| identity.der().to_vec());
     let handshake = Handshake { listens: PluginAddress::Unix(path), certificate };
-    say(&handshake.to_string()).map_err(ServeError::Say)?;
+    emit(&handshake.to_string()).map_err(ServeError::Write)?;
     let feed = PluginFeed::start(plugin);
     runtime.block_on(until_the_end(listener, PluginService::new(feed.clone()), tls)).map_err(ServeError::Listen)?;
     feed.end();
@@ -83,7 +83,7 @@ pub fn serve(plugin: Arc<dyn DevicePlugin>, say: impl FnOnce(&str) -> io::Result
     Ok(())
 }
 
-fn asked_for() -> Result<(), ServeError> {
+fn check_cookie() -> Result<(), ServeError> {
     let (cookie, value) = COOKIE;
     if env::var(cookie).as_deref() != Ok(value) {
         return Err(ServeError::NotAPlugin);
@@ -95,11 +95,11 @@ fn asked_for() -> Result<(), ServeError> {
     }
 }
 
-/// `theirs`: PEM. Without a certificate only the private directory protects the socket.
-fn secured(theirs: Option<String>) -> Result<(Option<TlsIdentity>, Option<Arc<ServerConfig>>), ServeError> {
-    let Some(theirs) = theirs else { return Ok((None, None)) };
+/// `peer`: PEM. Without a certificate only the private directory protects the socket.
+fn secured(peer: Option<String>) -> Result<(Option<TlsIdentity>, Option<Arc<ServerConfig>>), ServeError> {
+    let Some(peer) = peer else { return Ok((None, None)) };
     let identity = TlsIdentity::make()?;
-    let config = identity.server(&theirs)?;
+    let config = identity.server(&peer)?;
     Ok((Some(identity), Some(Arc::new(config))))
 }
 
@@ -111,11 +111,11 @@ async fn until_the_end(
     let mut term = signal(SignalKind::terminate())?;
     // A terminal sends SIGINT to the whole process group, but only the client decides when to stop.
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let (ask, mut asked) = watch::channel(false);
-    let service = Arc::new(service.ending_by(ask));
+    let (request_tx, mut request_rx) = watch::channel(false);
+    let service = Arc::new(service.with_stop(request_tx));
     loop {
         tokio::select! {
-            _ = asked.wait_for(|asked| *asked) => break,
+            _ = request_rx.wait_for(|requested| *requested) => break,
             _ = term.recv() => break,
             _ = interrupt.recv() => {}
             accepted = listener.accept() => {

@@ -142,7 +142,7 @@ impl PluginService {
         PluginService { feed, end: watch::Sender::new(false) }
     }
     #[must_use]
-    pub(super) fn ending_by(self, end: watch::Sender<bool>) -> PluginService {
+    pub(super) fn with_stop(self, end: watch::Sender<bool>) -> PluginService {
         PluginService { end, ..self }
     }
 
@@ -158,7 +158,7 @@ impl PluginService {
                 Ok(Ok(question)) => match self.answer(&path, question, &mut to).await {
                     Ok(()) => None,
                     Err(CallEnd::Refused(refusal)) => Some(refusal),
-                    Err(CallEnd::Gone) => return,
+                    Err(CallEnd::Disconnected) => return,
                 },
             };
             to.end(refusal).await;
@@ -205,9 +205,9 @@ impl PluginService {
     async fn fingerprint(&self, to: &mut ResponseSender) -> Result<(), CallEnd> {
         let mut groups = self.feed.groups();
         loop {
-            let said = groups.borrow_and_update().clone();
-            if let Some(said) = said {
-                to.send(&answer::fingerprint(&self.feed.well(&said))).await?;
+            let device_groups = groups.borrow_and_update().clone();
+            if let Some(device_groups) = device_groups {
+                to.send(&answer::fingerprint(&self.feed.well(&device_groups))).await?;
             }
             tokio::select! {
                 changed = groups.changed() => changed.map_err(|_| ClientDisconnect)?,
@@ -217,20 +217,20 @@ impl PluginService {
     }
 
     async fn stats(&self, request: &StatsRequest, to: &mut ResponseSender) -> Result<(), CallEnd> {
-        let asked = request.collection_interval.as_ref().and_then(|interval| {
+        let requested = request.collection_interval.as_ref().and_then(|interval| {
             let (seconds, nanos) = (u64::try_from(interval.seconds).ok()?, u32::try_from(interval.nanos).ok()?);
             Some(Duration::new(seconds, nanos))
         });
-        let mut ticks = tokio::time::interval(asked.filter(|interval| *interval >= SHORTEST).unwrap_or(INTERVAL));
+        let mut ticks = tokio::time::interval(requested.filter(|interval| *interval >= SHORTEST).unwrap_or(INTERVAL));
         let groups = self.feed.groups();
         loop {
             tokio::select! {
                 _ = ticks.tick() => {}
                 () = self.ended() => return Ok(()),
             }
-            let said = groups.borrow().clone();
-            if let Some(said) = said {
-                to.send(&answer::stats(&said, &self.feed.readings())).await?;
+            let device_groups = groups.borrow().clone();
+            if let Some(device_groups) = device_groups {
+                to.send(&answer::stats(&device_groups, &self.feed.readings())).await?;
             }
         }
     }
@@ -255,7 +255,7 @@ impl PluginService {
 /// Why a call ends early.
 enum CallEnd {
     Refused(GrpcError),
-    Gone,
+    Disconnected,
 }
 
 impl From<GrpcError> for CallEnd {
@@ -266,7 +266,7 @@ impl From<GrpcError> for CallEnd {
 
 impl From<ClientDisconnect> for CallEnd {
     fn from(ClientDisconnect: ClientDisconnect) -> CallEnd {
-        CallEnd::Gone
+        CallEnd::Disconnected
     }
 }
 

@@ -59,11 +59,11 @@ peer_measures! {
     Limit "memory_allocated" = "`memory` of the job file",
         "managed allocs only",
         "Memory requested by its job, in bytes.",
-        [[] => |r| r.asked_memory_bytes.map(Value::Int)];
+        [[] => |r| r.requested_memory_bytes.map(Value::Int)];
     Limit "memory_max_allocated" = "`memory_max` of the job file",
         "managed allocs only",
         "Maximum memory allowed by its job, in bytes.",
-        [[] => |r| r.asked_memory_max_bytes.map(Value::Int)];
+        [[] => |r| r.requested_memory_max_bytes.map(Value::Int)];
     Live "cpu_total_percent" = "`allostat_task_cpu_usage_seconds_total`", PERCENT, "CPU time, in percent of one CPU.",
         [[] => |r| percent(r.cores[0])];
     Live "cpu_user" = "`allostat_task_cpu_seconds_total{mode=\"user\"}`", PERCENT,
@@ -80,7 +80,7 @@ peer_measures! {
     Live "cpu_throttled_time" = "`allostat_task_cpu_throttled_seconds_total`", "absent without a quota: Nomad prints 0",
         "Time for which it was throttled, in nanoseconds.", [[] => |r| r.plain(Field::cpu_throttled_ns)];
     Limit "cpu_allocated" = "`cpu` of the job file", "managed allocs only", "CPU requested by its job, in MHz.",
-        [[] => |r| r.asked_cpu_mhz.map(Value::Int)];
+        [[] => |r| r.requested_cpu_mhz.map(Value::Int)];
     Counter "running" = "`allostat_workload_events_total{event=\"started\"}`", BY_TASK, "Times that the task was started.",
         [[] => |r| r.starts.map(Value::Int)];
     Counter "restart" = "`allostat_task_restarts_total`", BY_TASK,
@@ -103,9 +103,9 @@ fn percent(cores: Option<f64>) -> Option<Value> {
 }
 
 macro_rules! gauges {
-    ($($name:ident $called:literal = $ours:literal, $differs:literal, $help:literal;)*) => {
+    ($($name:ident $called:literal = $field:literal, $differs:literal, $help:literal;)*) => {
         $(static $name: MetricDesc =
-            MetricDesc::gauge($called, Unit::None, $help, &["host"]).from_source($ours).absent_when($differs);)*
+            MetricDesc::gauge($called, Unit::None, $help, &["host"]).from_source($field).absent_when($differs);)*
         static GAUGES: &[&MetricDesc] = &[$(&$name),*];
     };
 }
@@ -156,7 +156,7 @@ pub fn encode(
     (window, total_mhz): (&CpuWindow, Option<f64>),
 ) -> Vec<u8> {
     let everything = Filter::default();
-    let (cores, cpu) = window.look(snapshot);
+    let (cores, cpu) = window.measure(snapshot);
     #[allow(clippy::cast_precision_loss, reason = "a host has fewer CPUs than that")]
     let core_mhz = total_mhz.filter(|_| snapshot.info.cpus > 0).map(|mhz| mhz / snapshot.info.cpus as f64);
     let rows = rows(snapshot, &cores, core_mhz);
@@ -180,10 +180,10 @@ impl PageSource for Client {
         gauge(&PENDING, Some(Value::Int(pending)));
         gauge(&RUNNING, Some(Value::Int(running)));
         gauge(&TERMINAL, Some(Value::Int(complete + failed)));
-        let asked: Vec<&Resources> = asked(snapshot).collect();
-        let cpu: u64 = asked.iter().filter_map(|of| of.cpu_shares).sum();
-        let memory = asked.iter().filter_map(|of| of.memory_bytes).sum::<u64>() / MIB;
-        let most = asked.iter().filter_map(|of| of.memory_max_bytes.or(of.memory_bytes)).sum::<u64>() / MIB;
+        let requests: Vec<&Resources> = requested_resources(snapshot).collect();
+        let cpu: u64 = requests.iter().filter_map(|of| of.cpu_shares).sum();
+        let memory = requests.iter().filter_map(|of| of.memory_bytes).sum::<u64>() / MIB;
+        let most = requests.iter().filter_map(|of| of.memory_max_bytes.or(of.memory_bytes)).sum::<u64>() / MIB;
         gauge(&ALLOCATED_CPU, Some(Value::Int(cpu)));
         gauge(&ALLOCATED_MEMORY, Some(Value::Int(memory)));
         gauge(&ALLOCATED_MAX, Some(Value::Int(most)));
@@ -206,7 +206,7 @@ impl PageSource for Client {
 }
 
 /// What the tasks of our own allocs ask for that have not ended.
-fn asked(snapshot: &Snapshot) -> impl Iterator<Item = &Resources> {
+fn requested_resources(snapshot: &Snapshot) -> impl Iterator<Item = &Resources> {
     let live = snapshot.allocs.iter().filter_map(|alloc| alloc.status.as_ref()).filter(|status| !status.is_terminal());
     live.filter_map(|status| status.task_group()).flat_map(|group| group.tasks.iter().map(|task| &task.resources))
 }
@@ -241,18 +241,18 @@ fn reading(alloc: &AllocView, (known, task): (&TaskIdentity, &TaskView)) -> Peer
     let runs = task.attempt.is_some();
     let usage = task.attempt.clone().unwrap_or_default();
     // What has ended has nothing of the host any more.
-    let asked = alloc
+    let requested = alloc
         .status
         .as_ref()
         .filter(|_| !alloc.ended)
         .and_then(|status| status.task_group()?.task(known.name.as_str()));
-    let asked = asked.map(|task| &task.resources);
+    let requested = requested.map(|task| &task.resources);
     let reading = PeerReading {
         usage,
         runs,
-        asked_cpu_mhz: asked.and_then(|of| of.cpu_shares),
-        asked_memory_bytes: asked.and_then(|of| of.memory_bytes),
-        asked_memory_max_bytes: asked.and_then(|of| of.memory_max_bytes),
+        requested_cpu_mhz: requested.and_then(|of| of.cpu_shares),
+        requested_memory_bytes: requested.and_then(|of| of.memory_bytes),
+        requested_memory_max_bytes: requested.and_then(|of| of.memory_max_bytes),
         ..PeerReading::default()
     };
     match &task.managed {
@@ -303,14 +303,14 @@ const LONGEST: u64 = 300 * 1_000_000_000;
 
 impl CpuWindow {
     /// What each task and the host used since the scrape before. Absent: of one that was not there then.
-    fn look(&self, snapshot: &Snapshot) -> (Cores, Option<HostCpu>) {
-        let mut kept = lock(&self.0);
+    fn measure(&self, snapshot: &Snapshot) -> (Cores, Option<HostCpu>) {
+        let mut retained = lock(&self.0);
         // A scraper that comes twice within a tick gets the same answer.
-        if kept[1].as_ref().is_none_or(|latest| latest.epoch < snapshot.epoch) {
-            let latest = kept[1].replace(UsageAtTick::at(snapshot));
-            kept[0] = latest;
+        if retained[1].as_ref().is_none_or(|latest| latest.epoch < snapshot.epoch) {
+            let latest = retained[1].replace(UsageAtTick::at(snapshot));
+            retained[0] = latest;
         }
-        let [Some(before), Some(now)] = &*kept else { return (Cores::new(), None) };
+        let [Some(before), Some(now)] = &*retained else { return (Cores::new(), None) };
         let windows = [0, 1].map(|kind| {
             let window = now.at[kind]?.since(before.at[kind]?).0;
             (1..=LONGEST).contains(&window).then_some(window)
@@ -319,9 +319,9 @@ impl CpuWindow {
         let cores = |now: Option<u64>, before: Option<u64>, window: u64| {
             Some(now?.checked_sub(before?)? as f64 / window as f64)
         };
-        let both = now.used.iter().filter_map(|(whose, now)| {
-            let (window, before) = (windows[now.kind]?, before.used.get(whose)?);
-            Some((whose.clone(), [0, 1, 2].map(|n| cores(now.cpu[n], before.cpu[n], window))))
+        let both = now.used.iter().filter_map(|(subject, now)| {
+            let (window, before) = (windows[now.kind]?, before.used.get(subject)?);
+            Some((subject.clone(), [0, 1, 2].map(|n| cores(now.cpu[n], before.cpu[n], window))))
         });
         (both.collect(), host(before, now))
     }

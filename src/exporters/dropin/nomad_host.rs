@@ -16,12 +16,12 @@ const BETWEEN: &str =
     "one row for all CPUs, `cpu=\"cpu-total\"`; between the last two scrapes, absent in the first one";
 const DISKS: &str = "every file system that allostat shows, by its `device`; Nomad has those of disks";
 
-const fn of_cpus(name: &'static str, ours: &'static str, help: &'static str) -> MetricDesc {
-    MetricDesc::gauge(name, Unit::None, help, &["host", "cpu"]).from_source(ours).absent_when(BETWEEN)
+const fn of_cpus(name: &'static str, own: &'static str, help: &'static str) -> MetricDesc {
+    MetricDesc::gauge(name, Unit::None, help, &["host", "cpu"]).from_source(own).absent_when(BETWEEN)
 }
 
-const fn of_disks(name: &'static str, ours: &'static str, help: &'static str) -> MetricDesc {
-    MetricDesc::gauge(name, Unit::None, help, &["host", "disk"]).from_source(ours).absent_when(DISKS)
+const fn of_disks(name: &'static str, own: &'static str, help: &'static str) -> MetricDesc {
+    MetricDesc::gauge(name, Unit::None, help, &["host", "disk"]).from_source(own).absent_when(DISKS)
 }
 
 const MODES: &str = "`allostat_host_cpu_seconds_total`";

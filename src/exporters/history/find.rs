@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::place::History;
+use super::location::History;
 use super::record::{self, BriefRecord, HistoryQuery, IdMatch};
 use crate::exporters::prometheus::{BodyStream, PieceWriter};
 use crate::model::answer::Detail;
@@ -81,19 +81,19 @@ impl History {
     /// `{"ended": [..], "has_more": ..}`, the newest record first. A whole ID comes before others that begin with it,
     /// and these before names. It ends soon where its reader is gone. The caller has a turn: to unpack and search
     /// months takes a second of a core.
-    pub fn find(self: &Arc<Self>, sought: HistoryQuery, detail: Detail, now: Timestamp) -> BodyStream {
+    pub fn find(self: &Arc<Self>, query: HistoryQuery, detail: Detail, now: Timestamp) -> BodyStream {
         let history = Arc::clone(self);
-        BodyStream::of_writer(move |out| history.write(&sought, detail, now, out))
+        BodyStream::of_writer(move |out| history.write(&query, detail, now, out))
     }
 
-    fn write(&self, sought: &HistoryQuery, detail: Detail, now: Timestamp, out: &mut PieceWriter) -> io::Result<()> {
+    fn write(&self, query: &HistoryQuery, detail: Detail, now: Timestamp, out: &mut PieceWriter) -> io::Result<()> {
         out.write_all(br#"{"ended":["#)?;
         let oldest = Timestamp(now.0.saturating_sub(Nanos::from_duration(self.limits.age).0));
-        let since = sought.since.map_or(oldest, |since| since.max(oldest));
-        let id = sought.id.as_deref().map(in_json);
-        let sought = HistoryQuery { since: Some(since), ..sought.clone() };
+        let since = query.since.map_or(oldest, |since| since.max(oldest));
+        let id = query.id.as_deref().map(in_json);
+        let query = HistoryQuery { since: Some(since), ..query.clone() };
         let (found_as, waiting) = (IdMatch::Named, Vec::new());
-        let mut page = RecordPage { out, bytes: 0, count: 0, limit: sought.limit, has_more: false, found_as, waiting };
+        let mut page = RecordPage { out, bytes: 0, count: 0, limit: query.limit, has_more: false, found_as, waiting };
         let mut written = Ok(());
         // To parse a line costs many times what this does. A record that a later one of the same end replaces has its
         // ID and names as well.
@@ -112,7 +112,7 @@ impl History {
             }
             // What a newer agent wrote is passed over, and what a disk has spoiled.
             let Some(brief) = BriefRecord::read(line) else { return ControlFlow::Continue(()) };
-            let called = brief.called(&sought);
+            let called = brief.called(&query);
             let is_new = known.insert((brief.alloc.id.into_owned(), brief.ended_at));
             let Some(called) = called.filter(|_| is_new) else { return ControlFlow::Continue(()) };
             let record = || match detail {
@@ -135,7 +135,7 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use super::super::place::Config;
+    use super::super::location::Config;
     use super::*;
     use crate::exporters::prometheus::BodyStart;
     use crate::store::lines::LineLog;
@@ -147,14 +147,14 @@ mod tests {
     }
 
     /// Status and id of each that is found, and whether there are more.
-    fn found(lines: &[Vec<u8>], sought: HistoryQuery) -> (Vec<String>, bool) {
+    fn found(lines: &[Vec<u8>], query: HistoryQuery) -> (Vec<String>, bool) {
         let dir = tempfile::tempdir().unwrap();
         let history =
             History::new(&Config { keep: Duration::from_nanos(1_000), ..Config::default() }, dir.path()).unwrap();
         LineLog::new(&history.dir, history.limits).append(lines).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let json = runtime.block_on(async {
-            match history.find(sought, Detail::Public, Timestamp(1_500)).begun().await {
+            match history.find(query, Detail::Public, Timestamp(1_500)).start().await {
                 Ok(BodyStart::Whole(json)) => json,
                 other => panic!("{other:?}"),
             }
@@ -179,7 +179,7 @@ mod tests {
             line("docker:a", 1_000, "complete"),
         ];
         let all = || HistoryQuery { limit: 10, ..HistoryQuery::default() };
-        let matching = |sought| found(&lines, sought);
+        let matching = |query| found(&lines, query);
         let every = ["docker:a complete", "docker:ab failed", "docker:a failed"].map(str::to_owned).to_vec();
         assert_eq!(matching(all()), (every.clone(), false), "what is older than is kept is not found");
         assert_eq!(matching(HistoryQuery { failed: true, ..all() }).0, every[1..]);
@@ -192,8 +192,8 @@ mod tests {
             found(&odd, HistoryQuery { id: Some(id.to_owned()), limit: 10, ..HistoryQuery::default() }).0.len()
         };
         assert_eq!(["\"日\\", "named-\"日\\", "日", "docker:\""].map(by_odd), [1, 1, 0, 1], "escaped in the record");
-        let begun = HistoryQuery { id: Some("docker:".to_owned()), limit: 2, ..HistoryQuery::default() };
-        assert_eq!(found(&lines, begun), (every[..2].to_vec(), true), "of those that begin so as well");
+        let started = HistoryQuery { id: Some("docker:".to_owned()), limit: 2, ..HistoryQuery::default() };
+        assert_eq!(found(&lines, started), (every[..2].to_vec(), true), "of those that begin so as well");
         let later = HistoryQuery { id: Some("docker:a".to_owned()), limit: 1, ..HistoryQuery::default() };
         assert_eq!(
             found(&lines, later),

@@ -8,13 +8,13 @@
 //! counts.
 
 mod find;
-mod place;
+mod location;
 mod record;
 mod report;
 mod tally;
 mod writer;
 
-pub use place::{Config, History};
+pub use location::{Config, History};
 pub use record::{HistoryAnswer, HistoryQuery};
 pub use report::{ReportQuery, UsageReport};
 pub use tally::{UseSums, WorkloadUse};

@@ -115,16 +115,16 @@ impl BriefRecord<'_> {
         serde_json::from_slice(line).ok()
     }
     /// The best way in which it matches. `None`: it is not sought.
-    pub(super) fn called(&self, sought: &HistoryQuery) -> Option<IdMatch> {
+    pub(super) fn called(&self, query: &HistoryQuery) -> Option<IdMatch> {
         let BriefAlloc { id, name, job, source, status } = &self.alloc;
-        let is_sought = sought.job.as_ref().is_none_or(|name| *name == **job)
-            && sought.source.is_none_or(|by| AllocSource::parse(source) == Some(by))
-            && (!sought.failed || AllocState::parse(status) == Some(AllocState::Failed))
-            && sought.since.is_none_or(|since| self.ended_at >= since)
-            && sought.until.is_none_or(|until| self.ended_at <= until);
+        let is_match = query.job.as_ref().is_none_or(|name| *name == **job)
+            && query.source.is_none_or(|by| AllocSource::parse(source) == Some(by))
+            && (!query.failed || AllocState::parse(status) == Some(AllocState::Failed))
+            && query.since.is_none_or(|since| self.ended_at >= since)
+            && query.until.is_none_or(|until| self.ended_at <= until);
         let native = || id.split_once(':').map(|(_, native)| native);
-        match &sought.id {
-            _ if !is_sought => None,
+        match &query.id {
+            _ if !is_match => None,
             None => Some(IdMatch::Exactly),
             Some(text) if *text == **id || native() == Some(text) => Some(IdMatch::Exactly),
             Some(text) if id.starts_with(text.as_str()) => Some(IdMatch::Beginning),

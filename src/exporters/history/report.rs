@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 
-use super::place::History;
+use super::location::History;
 use super::tally::{OneUse, UsageTally, UseSums, WorkloadUse};
 use crate::model::alloc::AllocSource;
 use crate::model::device::GPU_KIND;
@@ -88,8 +88,8 @@ impl UsageReport {
                 self.unread += 1;
                 return ControlFlow::Continue(());
             };
-            let is_asked = end.ended_at >= query.since && end.ended_at <= query.now && end.alloc.is(query);
-            if is_asked && known.insert((end.alloc.id.clone().into_owned(), end.ended_at)) {
+            let is_requested = end.ended_at >= query.since && end.ended_at <= query.now && end.alloc.is(query);
+            if is_requested && known.insert((end.alloc.id.clone().into_owned(), end.ended_at)) {
                 self.ends += 1;
                 end.add(tallies);
             }
@@ -103,9 +103,9 @@ impl UsageReport {
         let workload = job.map(|job| job.workload()).or(identity.workload.as_ref());
         let workload = workload.map_or(identity.name.as_str(), |workload| workload.as_str());
         let names = [Some(workload), job.map(|job| job.id.as_str()), Some(identity.name.as_str())];
-        let is_asked = query.source.is_none_or(|source| source == identity.source)
-            && query.job.as_ref().is_none_or(|asked| names.into_iter().flatten().any(|name| name == asked));
-        if !is_asked {
+        let is_requested = query.source.is_none_or(|source| source == identity.source)
+            && query.job.as_ref().is_none_or(|requested| names.into_iter().flatten().any(|name| name == requested));
+        if !is_requested {
             return;
         }
         self.running += 1;
@@ -241,7 +241,7 @@ impl EndAlloc<'_> {
     fn is(&self, query: &ReportQuery) -> bool {
         let names = [self.workload(), &self.job, &self.name];
         query.source.is_none_or(|source| AllocSource::parse(&self.source) == Some(source))
-            && query.job.as_ref().is_none_or(|asked| names.contains(&asked.as_str()))
+            && query.job.as_ref().is_none_or(|requested| names.contains(&requested.as_str()))
     }
 }
 
@@ -292,9 +292,9 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use super::super::place::Config;
+    use super::super::location::Config;
     use super::*;
-    use crate::snapshot::itself::tests::info;
+    use crate::snapshot::agent::tests::info;
     use crate::store::lines::LineLog;
 
     const SECOND: u64 = 1_000_000_000;

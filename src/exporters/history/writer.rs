@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
-use super::place::History;
+use super::location::History;
 use super::record::{BriefRecord, ended_at, record};
 use crate::model::id::AllocId;
 use crate::model::units::Timestamp;
@@ -71,7 +71,7 @@ struct HistoryWriter {
     /// What is on record of those that are shown.
     known: HashMap<AllocId, OnRecord>,
     /// The records of the agent before this one were searched.
-    has_looked: bool,
+    has_searched: bool,
     waiting: Vec<Vec<u8>>,
     /// When the disk refused what waits.
     refused: Option<Instant>,
@@ -89,13 +89,13 @@ type Ended<'s> = Box<dyn Iterator<Item = (&'s Arc<AllocView>, Timestamp)> + 's>;
 impl HistoryWriter {
     fn new(history: Arc<History>, metrics: Arc<Metrics>) -> HistoryWriter {
         let log = LineLog::new(&history.dir, history.limits);
-        metrics.ends.are_kept(0, 0, 0);
+        metrics.ends.count_lines(0, 0, 0);
         HistoryWriter {
             history,
             metrics,
             log,
             known: HashMap::new(),
-            has_looked: false,
+            has_searched: false,
             waiting: Vec::new(),
             refused: None,
         }
@@ -124,8 +124,8 @@ impl HistoryWriter {
 
     /// Blocks on the disk.
     fn keep(&mut self, snapshot: &Snapshot) {
-        let of_before = if self.has_looked { HashSet::new() } else { self.on_record_of(snapshot) };
-        self.has_looked = true;
+        let of_before = if self.has_searched { HashSet::new() } else { self.recorded_ends(snapshot) };
+        self.has_searched = true;
         let mut shown = HashSet::new();
         let mut all: Vec<_> = self.ended(snapshot).collect();
         all.sort_by_key(|(_, at)| *at);
@@ -156,20 +156,20 @@ impl HistoryWriter {
     }
 
     /// Those that are shown, as far as an agent before this one has written them.
-    fn on_record_of(&self, snapshot: &Snapshot) -> HashSet<(String, Timestamp)> {
-        let mut sought: HashSet<_> =
+    fn recorded_ends(&self, snapshot: &Snapshot) -> HashSet<(String, Timestamp)> {
+        let mut unrecorded: HashSet<_> =
             self.ended(snapshot).map(|(alloc, at)| (alloc.identity.id.to_string(), at)).collect();
-        let Some(oldest) = sought.iter().map(|(_, at)| at.as_system()).min() else { return sought };
+        let Some(oldest) = unrecorded.iter().map(|(_, at)| at.as_system()).min() else { return unrecorded };
         let mut found = HashSet::new();
-        let looked = lines::newest_first(&self.history.dir, Some(oldest), |line| {
+        let checked = lines::newest_first(&self.history.dir, Some(oldest), |line| {
             if let Some(brief) = BriefRecord::read(line)
-                && let Some(one) = sought.take(&(brief.alloc.id.into_owned(), brief.ended_at))
+                && let Some(one) = unrecorded.take(&(brief.alloc.id.into_owned(), brief.ended_at))
             {
                 found.insert(one);
             }
-            if sought.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if unrecorded.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        if let Err(error) = looked {
+        if let Err(error) = checked {
             tracing::warn!(
                 error = error.to_string(),
                 "failed to read the history of ends; some ends may be recorded twice"
@@ -194,7 +194,7 @@ impl HistoryWriter {
         self.waiting.drain(..written);
         let lost = if result.is_ok() { 0 } else { self.waiting.len().saturating_sub(MOST_WAITING) };
         self.waiting.drain(..lost);
-        self.metrics.ends.are_kept(written, lost, self.waiting.len());
+        self.metrics.ends.count_lines(written, lost, self.waiting.len());
         match result {
             Ok(()) => {
                 if self.refused.take().is_some() {
@@ -219,11 +219,11 @@ fn hash(line: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::place::Config;
+    use super::super::location::Config;
     use super::*;
     use crate::model::alloc::AllocIdentity;
     use crate::model::observed::ObservedAlloc;
-    use crate::snapshot::itself::tests::info;
+    use crate::snapshot::agent::tests::info;
     use crate::snapshot::{Aggregation, PerTask};
 
     #[test]

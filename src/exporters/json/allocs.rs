@@ -11,7 +11,6 @@ use super::{EventAnswer, by, by_name, event, number, restarts};
 use crate::board::services::AllocHealth;
 use crate::model::alloc::{AllocSource, AllocState, AllocStatus, Desired, Measured, TaskIdentity};
 use crate::model::answer::{Detail, WITHHELD};
-use crate::model::few::SmallMap;
 use crate::model::id::{AllocId, CgroupPath, DeviceId, GroupName, JobId, ProcessId, TaskName};
 use crate::model::job::{Job, JobKind, Lifecycle};
 use crate::model::last_output::LastOutput;
@@ -19,10 +18,11 @@ use crate::model::network::{AllocNetwork, AllocPort, DriverNetwork, NetworkMode}
 use crate::model::placement::NotPlaced;
 use crate::model::sensitive::HIDDEN;
 use crate::model::service::CheckStatus;
+use crate::model::small_map::SmallMap;
 use crate::model::task::{Exit, ExitStatus, Failure, Outcome, ServiceResult, ShownState};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
-use crate::snapshot::restarts::says_how_it_ended;
+use crate::snapshot::restarts::reports_outcome;
 use crate::snapshot::{Aggregation, AllocView, ManagedTask, Snapshot, TaskView};
 
 /// All allocs.
@@ -356,7 +356,7 @@ fn task_summary(alloc: &AllocView, known: &TaskIdentity, task: &TaskView, detail
         failed: Some(task.failed),
         failure: task.failure,
         restarts: Some(task.restarts_total()),
-        attempt: task.begun().map(number),
+        attempt: task.last_attempt().map(number),
         started_at: task.started_at,
         finished_at: task.finished_at,
         // Main tasks have none.
@@ -427,8 +427,9 @@ fn network_answer(network: &AllocNetwork, status: Option<&AllocStatus>, detail: 
 /// Without sensitive values: whole if its job has one there, for characters that no host name has are replaced.
 fn shown_hostname(network: &AllocNetwork, status: &AllocStatus) -> String {
     let hide = |text| status.job.sensitive.hide(text);
-    let asked = status.job.group(status.group.as_str()).and_then(|group| group.network.as_ref()?.hostname.as_deref());
-    match asked.map(hide) {
+    let requested =
+        status.job.group(status.group.as_str()).and_then(|group| group.network.as_ref()?.hostname.as_deref());
+    match requested.map(hide) {
         Some(Cow::Owned(_)) => HIDDEN.to_owned(),
         _ => hide(&network.hostname).into_owned(),
     }
@@ -444,7 +445,7 @@ fn task_answer(alloc: &AllocView, known: &TaskIdentity, task: &TaskView, detail:
         driver: known.driver.clone(),
         image: known.image.clone(),
         user: known.user.clone().filter(|_| is_full),
-        restarts_by_reason: restarts(&task.restarts(says_how_it_ended(alloc.identity.source))),
+        restarts_by_reason: restarts(&task.restarts(reports_outcome(alloc.identity.source))),
         exits_by_outcome: None,
         exits: None,
         events: None,

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::model::metric::{MetricDesc, Sample, Samples, Value};
 use crate::model::units::Timestamp;
-use crate::snapshot::itself::{self, PROCESS_RESIDENT, PROCESS_START};
+use crate::snapshot::agent::{self, PROCESS_RESIDENT, PROCESS_START};
 use crate::snapshot::{Snapshot, TickBefore};
 
 /// CPU states in which a CPU does no work for this host.
@@ -76,7 +76,7 @@ pub(super) fn agent(snapshot: &Snapshot) -> OwnCost {
     let one = |desc: &MetricDesc| samples(&snapshot.agent, desc.name).find_map(int);
     OwnCost {
         version: env!("CARGO_PKG_VERSION"),
-        cpu_cores: rate(snapshot, |before| before.own_cpu_ns, itself::cpu_ns(&snapshot.agent)),
+        cpu_cores: rate(snapshot, |before| before.own_cpu_ns, agent::cpu_ns(&snapshot.agent)),
         memory_bytes: one(&PROCESS_RESIDENT),
         started_at: one(&PROCESS_START).map(Timestamp),
     }
@@ -125,7 +125,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::snapshot::itself::tests::info;
+    use crate::snapshot::agent::tests::info;
 
     const SECOND: u64 = 1_000_000_000;
 

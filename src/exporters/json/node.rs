@@ -16,7 +16,7 @@ use crate::model::task::{Outcome, RestartReason, TaskState};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 use crate::snapshot::Snapshot;
-use crate::snapshot::itself::{KEPT_FILES, KEPT_FILES_LIMIT, WANTED_FILES};
+use crate::snapshot::agent::{NEEDED_FILES, OPEN_FILES, OPEN_FILES_LIMIT};
 
 /// What a snapshot knows of this host and this agent.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -29,8 +29,8 @@ pub struct NodeSummary {
     pub usage: HostUse,
     pub agent: OwnCost,
     /// Kernel files that the agent keeps open.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kept_files: Option<OpenFiles>,
+    #[serde(rename = "kept_files", skip_serializing_if = "Option::is_none")]
+    pub open_files: Option<OpenFiles>,
     /// Managed allocs by status.
     pub allocs: BTreeMap<&'static str, u64>,
     /// Managed tasks by state.
@@ -45,8 +45,10 @@ pub struct NodeSummary {
 /// Kernel files that the agent keeps open.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct OpenFiles {
-    pub kept: u64,
-    pub wanted: u64,
+    #[serde(rename = "kept")]
+    pub open: u64,
+    #[serde(rename = "wanted")]
+    pub needed: u64,
     pub limit: u64,
 }
 
@@ -87,9 +89,9 @@ pub struct WorkloadAnswer {
 }
 
 pub fn node(snapshot: &Snapshot) -> NodeSummary {
-    let files = [&KEPT_FILES, &WANTED_FILES, &KEPT_FILES_LIMIT].map(|desc| snapshot.agent.int(desc));
-    let kept_files = match files {
-        [Some(kept), Some(wanted), Some(limit)] => Some(OpenFiles { kept, wanted, limit }),
+    let files = [&OPEN_FILES, &NEEDED_FILES, &OPEN_FILES_LIMIT].map(|desc| snapshot.agent.int(desc));
+    let open_files = match files {
+        [Some(retained), Some(requested), Some(limit)] => Some(OpenFiles { open: retained, needed: requested, limit }),
         _ => None,
     };
     let node = &snapshot.node;
@@ -99,7 +101,7 @@ pub fn node(snapshot: &Snapshot) -> NodeSummary {
         taken_at: snapshot.taken_at,
         usage: host::usage(snapshot),
         agent: host::agent(snapshot),
-        kept_files,
+        open_files,
         allocs: by(AllocState::ALL.map(AllocState::as_str), snapshot.counts.allocs),
         tasks: by(TaskState::ALL.map(TaskState::as_str), snapshot.counts.tasks),
         allocated: Allocated {

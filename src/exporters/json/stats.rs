@@ -141,7 +141,7 @@ fn task_stats(
         absent: Some(absent(&task.usage, !running)),
         time_in_state_ns: dwells.map(|dwells| by(TaskState::ALL.map(TaskState::as_str), dwells)),
         state: managed.map(|managed| managed.status.state),
-        attempt: managed.and_then(|managed| managed.status.begun()).map(number),
+        attempt: managed.and_then(|managed| managed.status.last_attempt()).map(number),
         this_attempt: task.attempt.as_deref().cloned(),
         devices: devices::of_task(devices, &known.name),
         sampled_at: task.sampled_at,

@@ -150,14 +150,14 @@ impl Serialize for TaskRows<'_> {
         for (place, alloc) in allocs.iter().enumerate() {
             let before = before.find(place, alloc);
             for (place, (known, task)) in alloc.tasks().enumerate() {
-                match before.and_then(|before| before.news(place, &alloc.tasks[place])) {
+                match before.and_then(|before| before.change(place, &alloc.tasks[place])) {
                     None => {
                         let mut row = row(alloc, known, task, self.detail);
                         row.before =
                             task.before.as_ref().filter(|_| self.with_before).and_then(|b| TaskBefore::of(task, b));
                         rows.serialize_element(&row)?;
                     }
-                    Some(news) => rows.serialize_element(&news)?,
+                    Some(change) => rows.serialize_element(&change)?,
                 }
             }
         }
@@ -204,7 +204,7 @@ impl<'a> PreviousAllocs<'a> {
 
 impl<'a> AnsweredAlloc<'a> {
     /// Of its task at this place. `None`: more than numbers changed.
-    fn news(self, place: usize, now: &'a Arc<TaskView>) -> Option<RowChange<'a>> {
+    fn change(self, place: usize, now: &'a Arc<TaskView>) -> Option<RowChange<'a>> {
         let (row, before) = (self.first + place, self.view.tasks.get(place)?);
         if Arc::ptr_eq(before, now) {
             return Some(RowChange::Same(row));
@@ -228,17 +228,17 @@ impl Serialize for RowChange<'_> {
             RowChange::Same(row) => return row.serialize(to),
             RowChange::Numbers { row, at, before, now } => (row, at, before, now),
         };
-        let mut news = to.serialize_seq(None)?;
-        news.serialize_element(row)?;
-        news.serialize_element(at)?;
+        let mut changes = to.serialize_seq(None)?;
+        changes.serialize_element(row)?;
+        changes.serialize_element(at)?;
         for (place, field) in LISTED_FIELDS.iter().enumerate() {
             let value = now.get(*field);
             if value != before.get(*field) {
-                news.serialize_element(&place)?;
-                news.serialize_element(&value)?;
+                changes.serialize_element(&place)?;
+                changes.serialize_element(&value)?;
             }
         }
-        news.end()
+        changes.end()
     }
 }
 

@@ -318,9 +318,9 @@ fn nomad_stats_equal_our_stats_for_each_value() {
     let instance = &groups[0]["InstanceStats"]["GPU-0"];
     assert_eq!(instance["Timestamp"], "2026-01-02T03:04:05.000000006Z");
     let reported = |name: &str, part: &str| instance["Stats"]["Attributes"][name][part].as_i64();
-    let ours = |name: &str| stats["devices"]["GPU-0"]["values"][name].as_u64().and_then(|n| i64::try_from(n).ok());
-    assert_eq!(reported("Memory state", "IntNumeratorVal"), ours("memory_used_bytes").map(|n| n >> 20));
-    assert_eq!(reported("Memory state", "IntDenominatorVal"), ours("memory_total_bytes").map(|n| n >> 20));
+    let stat = |name: &str| stats["devices"]["GPU-0"]["values"][name].as_u64().and_then(|n| i64::try_from(n).ok());
+    assert_eq!(reported("Memory state", "IntNumeratorVal"), stat("memory_used_bytes").map(|n| n >> 20));
+    assert_eq!(reported("Memory state", "IntDenominatorVal"), stat("memory_total_bytes").map(|n| n >> 20));
     assert_eq!(instance["Summary"], instance["Stats"]["Attributes"]["Memory state"]);
     let power = json!({"IntNumeratorVal": 412, "IntDenominatorVal": 700, "Unit": "W", "Desc": "Power used by the board, of its limit"});
     assert_eq!(instance["Stats"]["Attributes"]["Power usage"], power);
@@ -330,8 +330,8 @@ fn nomad_stats_equal_our_stats_for_each_value() {
     assert_eq!(keys(&nomad["Tasks"]), ["serve", "train"]);
     assert_eq!(nomad["Tasks"]["serve"]["ResourceUsage"]["DeviceStats"][0]["InstanceStats"]["GPU-0"], *instance);
     assert!(!nomad.to_string().contains("null"));
-    let gone = shown_nomad(&snapshot, &snapshot.allocs[1], Detail::Full);
-    assert_eq!(gone["ResourceUsage"]["DeviceStats"], json!([]), "it has left");
+    let removed = shown_nomad(&snapshot, &snapshot.allocs[1], Detail::Full);
+    assert_eq!(removed["ResourceUsage"]["DeviceStats"], json!([]), "it has left");
 }
 
 #[test]
@@ -379,14 +379,14 @@ fn shared_by(tasks: usize) -> [Value; 2] {
 fn eight_tasks_that_share_eight_gpus_cost_the_data_of_eight_gpus_once() {
     let [one, eight] =
         [1, 8].map(|tasks| shared_by(tasks).map(|answer| (device_data(&answer), answer.to_string().len())));
-    let [((ours, _), whole), ((nomads, _), _)] = one;
-    let [((ours_of_8, times), whole_of_8), ((nomads_of_8, nomads_times), _)] = eight;
+    let [((own, _), whole), ((nomads, _), _)] = one;
+    let [((own_of_8, times), whole_of_8), ((nomads_of_8, nomads_times), _)] = eight;
     println!(
-        "data of devices, of one task and of eight: {ours} and {ours_of_8} bytes; in Nomad's shape {nomads} and {nomads_of_8}"
+        "data of devices, of one task and of eight: {own} and {own_of_8} bytes; in Nomad's shape {nomads} and {nomads_of_8}"
     );
     println!("the whole answer: {whole} and {whole_of_8} bytes");
     assert_eq!(times, 8, "each instance once");
-    assert!(ours_of_8 * 10 <= ours * 12, "{ours} bytes have become {ours_of_8}");
+    assert!(own_of_8 * 10 <= own * 12, "{own} bytes have become {own_of_8}");
     assert_eq!(nomads_times, 8 * 9, "there each task repeats each");
     assert!(nomads_of_8 > nomads * 4);
 }
@@ -435,12 +435,12 @@ fn tasks_since(snapshot: &Snapshot, before: Option<&Snapshot>) -> Value {
 
 /// The rows of an answer that goes on from one with these.
 fn rows(before: &[Value], answer: &Value) -> Vec<Value> {
-    let row = |news: &Value| match news {
+    let row = |changes: &Value| match changes {
         Value::Number(row) => before[usize::try_from(row.as_u64().unwrap()).unwrap()].clone(),
-        Value::Array(news) => {
-            let mut row = before[usize::try_from(news[0].as_u64().unwrap()).unwrap()].clone();
-            row["sampled_at"] = news[1].clone();
-            for change in news[2..].chunks(2) {
+        Value::Array(changes) => {
+            let mut row = before[usize::try_from(changes[0].as_u64().unwrap()).unwrap()].clone();
+            row["sampled_at"] = changes[1].clone();
+            for change in changes[2..].chunks(2) {
                 row["usage"][usize::try_from(change[0].as_u64().unwrap()).unwrap()] = change[1].clone();
             }
             row

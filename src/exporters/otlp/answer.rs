@@ -48,11 +48,11 @@ fn taken(body: &[u8]) -> Option<PushAnswer> {
 
 /// The same as JSON: `{}`, or with `partialSuccess`. An object of other members alone is no such message.
 fn taken_as_json(body: &[u8]) -> Option<PushAnswer> {
-    let said: serde_json::Map<String, Value> = serde_json::from_slice(body).ok()?;
-    let partial = match said.get("partialSuccess").or_else(|| said.get("partial_success")) {
+    let text: serde_json::Map<String, Value> = serde_json::from_slice(body).ok()?;
+    let partial = match text.get("partialSuccess").or_else(|| text.get("partial_success")) {
         Some(Value::Object(partial)) => partial,
         Some(Value::Null) => return Some(PushAnswer::Taken { rejected: 0, message: String::new() }),
-        None if said.is_empty() => return Some(PushAnswer::Taken { rejected: 0, message: String::new() }),
+        None if text.is_empty() => return Some(PushAnswer::Taken { rejected: 0, message: String::new() }),
         Some(_) | None => return None,
     };
     let any = |names: &[&str]| names.iter().find_map(|name| partial.get(*name));
@@ -83,14 +83,14 @@ fn media_type(answer: &HttpResponse) -> String {
 
 pub(super) fn of_http(answer: &HttpResponse) -> (String, PushAnswer) {
     let code = answer.status.to_string();
-    let said = reason_of(answer);
-    let message = format!("the collector answers {code}{}{said}", if said.is_empty() { "" } else { ": " });
+    let text = reason_of(answer);
+    let message = format!("the collector answers {code}{}{text}", if text.is_empty() { "" } else { ": " });
     match answer.status {
         200..300 => match success(answer) {
             Some(taken) => (code, taken),
             None => {
                 let kind = media_type(answer);
-                let message = format!("the answer ({code}, {}) is not one of OTLP: {said}", log_text(&kind));
+                let message = format!("the answer ({code}, {}) is not one of OTLP: {text}", log_text(&kind));
                 ("broken".to_owned(), PushAnswer::Later { after: None, message })
             }
         },
@@ -140,8 +140,8 @@ pub(super) fn of_grpc(reply: &GrpcReply) -> (String, PushAnswer) {
         return (code, answer);
     };
     // As gRPC has it, with its odd characters percent-encoded; what is not is shown as it came.
-    let said = decoded(&reply.message).unwrap_or_else(|_| reply.message.clone());
-    let message = format!("the collector answers status {status} of gRPC: {}", log_text(&said));
+    let text = decoded(&reply.message).unwrap_or_else(|_| reply.message.clone());
+    let message = format!("the collector answers status {status} of gRPC: {}", log_text(&text));
     let after = reply.details.as_deref().and_then(retry_delay);
     let answer = match status {
         0 => taken(&reply.body).unwrap_or(PushAnswer::Later { after: None, message }),
@@ -218,7 +218,7 @@ fn base64(text: &str) -> Option<Vec<u8>> {
 pub(super) mod tests {
     use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsPartialSuccess;
 
-    use super::super::deliver::{FIRST_WAIT, LONGEST_ASKED, LONGEST_WAIT, wait};
+    use super::super::deliver::{FIRST_WAIT, LONGEST_WAIT, MAX_RETRY_AFTER, wait};
     use super::*;
     use crate::model::fuzzed::{Fuzz, each};
 
@@ -276,7 +276,7 @@ pub(super) mod tests {
 
     #[test]
     fn grpc_status_message_is_shown_percent_decoded() {
-        let said = |message: &str| {
+        let text = |message: &str| {
             let message = message.to_owned();
             let (http_status, status) = (200, Some(7));
             match of_grpc(&GrpcReply { http_status, status, message, details: None, body: Vec::new().into() }).1 {
@@ -284,8 +284,8 @@ pub(super) mod tests {
                 other => panic!("{other:?}"),
             }
         };
-        assert!(said("no%20such%20tenant%3A 100%25").ends_with("no such tenant: 100%"));
-        assert!(said("100% wrong").ends_with("100% wrong"));
+        assert!(text("no%20such%20tenant%3A 100%25").ends_with("no such tenant: 100%"));
+        assert!(text("100% wrong").ends_with("100% wrong"));
     }
 
     fn rejected(kind: &str, body: &[u8]) -> Option<u64> {
@@ -344,7 +344,7 @@ pub(super) mod tests {
     ];
 
     /// A good answer, damaged.
-    pub(in super::super) fn said(fuzz: &mut Fuzz) -> Vec<u8> {
+    pub(in super::super) fn damaged_answer(fuzz: &mut Fuzz) -> Vec<u8> {
         let rejected_data_points = i64::from_le_bytes(fuzz.word().to_le_bytes()) >> fuzz.below(64);
         let partial_success = Some(ExportMetricsPartialSuccess { rejected_data_points, error_message: fuzz.text(12) });
         let good = ExportMetricsServiceResponse { partial_success }.encode_to_vec();
@@ -368,7 +368,7 @@ pub(super) mod tests {
     #[test]
     fn no_answer_of_a_collector_panics_and_each_is_handled_by_its_status() {
         each("OTLP answers", 20_000, |fuzz| {
-            let body: bytes::Bytes = said(fuzz).into();
+            let body: bytes::Bytes = damaged_answer(fuzz).into();
             let (_, answer) = if fuzz.one_in(2) {
                 let status = u16::try_from(100 + fuzz.below(500)).expect("it is below 600");
                 let kind = ["application/x-protobuf", "application/json", "text/html"][fuzz.below(3)];
@@ -392,7 +392,7 @@ pub(super) mod tests {
             };
             if let PushAnswer::Later { after, .. } = answer {
                 assert!(
-                    wait(3, after) <= LONGEST_ASKED + FIRST_WAIT.max(LONGEST_WAIT),
+                    wait(3, after) <= MAX_RETRY_AFTER + FIRST_WAIT.max(LONGEST_WAIT),
                     "no collector delays a retry for ever"
                 );
             }

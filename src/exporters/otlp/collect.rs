@@ -27,7 +27,7 @@ use crate::exporters::walk::{
 use crate::model::metric::{Exemplar, Kind, Value};
 use crate::model::units::{Nanos, Timestamp};
 use crate::snapshot::AllocView;
-use crate::snapshot::itself::PROCESS_START;
+use crate::snapshot::agent::PROCESS_START;
 use crate::telemetry::otlp;
 
 /// What was exported last, by instance: its end is exported too.
@@ -40,9 +40,9 @@ impl Endings {
     /// Replaces the series of the only resource; gives a point for each of them that ended.
     pub(super) fn replace(&mut self, resource: &Resource, series: Vec<Series>, at: u64) -> Vec<SeriesPoint> {
         let (_, before) = self.exported.remove(ONLY).unwrap_or_default();
-        let gone = ended(before, &series, at);
+        let removed = ended(before, &series, at);
         self.exported.insert(ONLY.to_owned(), (resource.clone(), series));
-        gone
+        removed
     }
 }
 
@@ -121,10 +121,10 @@ pub(super) fn collect_each(
         endings.exported.insert(id, (resource, series));
     }
     // Their allocs are absent now.
-    let mut gone: Vec<_> = exported_before.into_iter().collect();
-    gone.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let mut removed: Vec<_> = exported_before.into_iter().collect();
+    removed.sort_by(|(a, _), (b, _)| a.cmp(b));
     let last = |(resource, before): (Resource, Vec<Series>)| message(&resource, ended(before, &[], at), aggregation);
-    gone.into_iter().filter_map(|(_, exported)| last(exported)).for_each(each);
+    removed.into_iter().filter_map(|(_, exported)| last(exported)).for_each(each);
 }
 
 impl<'w> ConventionSeries<'w> {
@@ -143,7 +143,7 @@ impl<'w> ConventionSeries<'w> {
     }
 
     /// Looks once who they are.
-    fn hear_of(&mut self, rows: &'static Rows) {
+    fn register(&mut self, rows: &'static Rows) {
         let walk = self.walk;
         if self.rows.iter().any(|(known, _)| *known == rows) {
             return;
@@ -152,11 +152,11 @@ impl<'w> ConventionSeries<'w> {
         let on_device = of_allocs.into_iter().any(|of| *rows == *of).then(|| self.by_id());
         let row = |row: usize| {
             let subject = walk.subject(rows, row);
-            let whose = on_device.as_ref().and_then(|places| place_of(places, &subject));
+            let owner = on_device.as_ref().and_then(|places| place_of(places, &subject));
             let labels = subject
                 .labels
                 .iter()
-                .filter(|(key, value)| !value.is_empty() && (whose.is_none() || !OF_RESOURCES.contains(key)));
+                .filter(|(key, value)| !value.is_empty() && (owner.is_none() || !OF_RESOURCES.contains(key)));
             let labels =
                 labels.map(|(key, value)| (names::of_device(key).to_owned(), written(key, value).into_owned()));
             let device = walk.device(rows, row);
@@ -165,7 +165,7 @@ impl<'w> ConventionSeries<'w> {
                 (FIRST_ALLOC + row, Vec::new())
             } else if *rows == TASK_ROWS {
                 (FIRST_ALLOC + walk.allocs.len() + row, Vec::new())
-            } else if let Some(place) = whose {
+            } else if let Some(place) = owner {
                 (place, labels.collect())
             } else if *rows == PARENT_ROWS {
                 (HOST, labels.collect())
@@ -309,7 +309,7 @@ impl Listener for ConventionSeries<'_> {
         C: IntoIterator<Item = Option<Point<'p>>>,
     {
         let Some(instrument) = names::instrument(head.desc) else { return };
-        self.hear_of(head.rows);
+        self.register(head.rows);
         let has_traces = self.walk.has_traces;
         let (cells, is_uptime) = (ConventionSeries::cells(head), names::is_uptime(head.desc));
         let is_known = lifecycle::METRICS.iter().any(|desc| std::ptr::eq(*desc, head.desc));
@@ -337,7 +337,7 @@ impl Listener for ConventionSeries<'_> {
     where
         B: IntoIterator<Item = (u64, Option<&'p Exemplar>)>,
     {
-        self.hear_of(head.rows);
+        self.register(head.rows);
         let has_traces = self.walk.has_traces;
         let (cells, bounds) = (ConventionSeries::cells(head), Arc::from(head.bounds));
         for HistogramPoint { row, cell, buckets, sum, exponential, .. } in all {
@@ -382,8 +382,8 @@ fn ended(before: Vec<Series>, now: &[Series], at: u64) -> Vec<SeriesPoint> {
     }
     let key = |series: &Series| (series.desc.name, series.naming, Arc::clone(&series.attributes));
     let there: BTreeSet<_> = now.iter().map(key).collect();
-    let gone = before.into_iter().filter(|series| !there.contains(&key(series)));
-    gone.map(|series| SeriesPoint { series, start: 0, at, value: PointValue::Ended }).collect()
+    let removed = before.into_iter().filter(|series| !there.contains(&key(series)));
+    removed.map(|series| SeriesPoint { series, start: 0, at, value: PointValue::Ended }).collect()
 }
 
 /// A value that is a moment.

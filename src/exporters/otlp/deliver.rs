@@ -24,7 +24,7 @@ use super::{batch, packed};
 pub(super) const FIRST_WAIT: Duration = Duration::from_secs(1);
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// A collector that wants more than this is asked again all the same.
-pub(super) const LONGEST_ASKED: Duration = Duration::from_secs(600);
+pub(super) const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 
 /// Of a parcel without a taken part, so many parts are refused before the rest is dropped: the fault is the
 /// collector's then, not that of a point.
@@ -56,7 +56,7 @@ pub(super) fn run(outbox: &Arc<Outbox>, sender: &mut Sender, mut delta: Option<D
             Some(way) if way.id == parcel.id => way,
             _ => ParcelDelivery { id: parcel.id, rest: vec![(parcel.points, parcel.bytes)], rejected: 0, bad: Some(0) },
         };
-        match go_on(outbox, sender, &mut delta, (&mut current, tries > 0)) {
+        match send_rest(outbox, sender, &mut delta, (&mut current, tries > 0)) {
             None => {
                 if tries > 0 {
                     tracing::info!(destination, signal, tries, "push recovered");
@@ -79,7 +79,7 @@ pub(super) fn run(outbox: &Arc<Outbox>, sender: &mut Sender, mut delta: Option<D
 }
 
 /// Sends what is left of a parcel. `None`: all of it has landed.
-fn go_on(
+fn send_rest(
     outbox: &Outbox,
     sender: &mut Sender,
     delta: &mut Option<DeltaState>,
@@ -110,9 +110,9 @@ fn go_on(
             way.rest.pop();
             continue;
         };
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         let (code, answer) = sender.send(&request);
-        outbox.asked(code.clone(), is_retry, asked.elapsed());
+        outbox.count_request(code.clone(), is_retry, requested_at.elapsed());
         is_retry = false;
         match answer {
             PushAnswer::Later { after, message } => return Some(DeliveryRetry { after, code, message }),
@@ -166,11 +166,11 @@ fn refused(outbox: &Outbox, reason: &str, points: u64) {
 }
 
 /// As long as the collector asked, else anything up to a bound that doubles: many agents must not come together.
-pub(super) fn wait(tries: u32, asked: Option<Duration>) -> Duration {
+pub(super) fn wait(tries: u32, interval: Option<Duration>) -> Duration {
     let bound = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(tries.min(16))).min(LONGEST_WAIT);
     let spread = bound.mul_f64(random());
-    match asked {
-        Some(asked) => asked.min(LONGEST_ASKED) + spread.min(FIRST_WAIT),
+    match interval {
+        Some(interval) => interval.min(MAX_RETRY_AFTER) + spread.min(FIRST_WAIT),
         None => spread,
     }
 }
@@ -190,12 +190,12 @@ mod tests {
         let secs = Duration::from_secs;
         for tries in 0..200 {
             assert!(wait(tries, None) <= LONGEST_WAIT);
-            let asked = wait(tries, Some(secs(7)));
-            assert!(asked >= secs(7) && asked <= secs(8), "{asked:?}");
+            let interval = wait(tries, Some(secs(7)));
+            assert!(interval >= secs(7) && interval <= secs(8), "{interval:?}");
         }
         assert!(wait(0, None) <= FIRST_WAIT);
         assert!((0..100).map(|_| wait(10, None)).max() > Some(secs(30)));
         assert_ne!(wait(10, None), wait(10, None));
-        assert!(wait(0, Some(secs(1 << 40))) <= LONGEST_ASKED + FIRST_WAIT, "no collector delays a retry for ever");
+        assert!(wait(0, Some(secs(1 << 40))) <= MAX_RETRY_AFTER + FIRST_WAIT, "no collector delays a retry for ever");
     }
 }

@@ -83,37 +83,37 @@ impl DeltaState {
         let is_ahead = all().any(|(_, value)| last(value).batch >= next);
         if is_ahead || state == KeyedState::Damaged || (state == KeyedState::New && has_exported) {
             // The queue is a new one, or this file was lost.
-            let gone: Notes = all().map(|(key, _)| (key, None)).collect();
-            delta.forget(gone, Some(now.0));
+            let removed: Notes = all().map(|(key, _)| (key, None)).collect();
+            delta.forget(removed, Some(now.0));
             return delta;
         }
         let unknown = delta.log.get(UNKNOWN).and_then(|value| value.try_into().ok());
         delta.unknown_before = unknown.map_or(0, u64::from_le_bytes);
         let newest = Timestamp(all().map(|(_, value)| last(value).at).max().unwrap_or(0));
         let is_old = |value: &[u8]| newest.since(Timestamp(last(value).at)) > FORGOTTEN;
-        let gone: Notes = all().filter(|(_, value)| is_old(value)).map(|(key, _)| (key, None)).collect();
-        if !gone.is_empty() {
-            delta.forget(gone, None);
+        let removed: Notes = all().filter(|(_, value)| is_old(value)).map(|(key, _)| (key, None)).collect();
+        if !removed.is_empty() {
+            delta.forget(removed, None);
         }
         delta
     }
 
-    fn forget(&mut self, mut gone: Notes, unknown_before: Option<u64>) {
+    fn forget(&mut self, mut removed: Notes, unknown_before: Option<u64>) {
         if let Some(at) = unknown_before {
             tracing::warn!("last exported points unknown; sums are exported from their next point");
             self.unknown_before = at;
-            gone.push((UNKNOWN, Some(at.to_le_bytes().to_vec())));
+            removed.push((UNKNOWN, Some(at.to_le_bytes().to_vec())));
         }
-        self.note(&gone);
+        self.note(&removed);
     }
 
     /// The request becomes what is to be exported of it, which may be nothing.
     pub fn convert(&self, batch: u64, request: &mut ExportMetricsServiceRequest) -> Notes {
         let mut notes = Vec::new();
         for of in &mut request.resource_metrics {
-            let whose = of.resource.as_ref().map_or("", instance).to_owned();
+            let owner = of.resource.as_ref().map_or("", instance).to_owned();
             for scope in &mut of.scope_metrics {
-                scope.metrics.retain_mut(|metric| self.metric(batch, &whose, metric, &mut notes));
+                scope.metrics.retain_mut(|metric| self.metric(batch, &owner, metric, &mut notes));
             }
             of.scope_metrics.retain(|scope| !scope.metrics.is_empty());
         }
@@ -122,8 +122,8 @@ impl DeltaState {
     }
 
     /// False: nothing of it is to be exported.
-    fn metric(&self, batch: u64, whose: &str, metric: &mut Metric, notes: &mut Notes) -> bool {
-        let key = |attributes: &[KeyValue]| series(whose, &metric.name, attributes);
+    fn metric(&self, batch: u64, owner: &str, metric: &mut Metric, notes: &mut Notes) -> bool {
+        let key = |attributes: &[KeyValue]| series(owner, &metric.name, attributes);
         let temporality = AggregationTemporality::Delta.into();
         match &mut metric.data {
             Some(metric::Data::Sum(sum)) if sum.is_monotonic && self.temporality == Temporality::Delta => {
@@ -269,10 +269,10 @@ fn start(before: &LastPoint, now: &LastPoint) -> u64 {
 }
 
 /// FNV-1a: whose series it is, as a number that stays the same.
-fn series(whose: &str, metric: &str, attributes: &[KeyValue]) -> u128 {
+fn series(owner: &str, metric: &str, attributes: &[KeyValue]) -> u128 {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-    let mut bytes = [whose.as_bytes(), &[0xFF], metric.as_bytes(), &[0xFF]].concat();
+    let mut bytes = [owner.as_bytes(), &[0xFF], metric.as_bytes(), &[0xFF]].concat();
     attributes.iter().for_each(|attribute| bytes.extend(attribute.encode_length_delimited_to_vec()));
     bytes.iter().fold(OFFSET, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(PRIME))
 }

@@ -97,7 +97,7 @@ impl LifecycleMaker {
         let (batch, notes) = match &self.traces {
             None => (self.logs(events.iter().filter(|event| is_new(event.seq)), snapshot, &find), None),
             Some(traces) => {
-                let (made, notes) = traces.hear(&events, find);
+                let (made, notes) = traces.observe(&events, find);
                 let mut spans: BTreeMap<Owner, Vec<Span>> = BTreeMap::new();
                 for (_, made) in made.into_iter().filter(|(seq, _)| is_new(*seq)) {
                     spans.entry((Some(made.alloc), made.task)).or_default().push(made.span);

@@ -120,8 +120,8 @@ fn typed(kind: EventKind, key: &str, value: &str) -> KeyValue {
     if let Some((stem, nanos)) = key.strip_suffix("_ns").zip(value.parse().ok()) {
         return attribute(format!("allostat.{stem}"), DoubleValue(Nanos(nanos).as_secs_f64()));
     }
-    let own = NAMES_OF_KINDS.iter().find(|(of, ours, _)| *of == kind && *ours == key).map(|(.., name)| *name);
-    let known = own.or_else(|| NAMES.iter().find(|(ours, _)| *ours == key).map(|(_, name)| *name));
+    let own = NAMES_OF_KINDS.iter().find(|(of, name_here, _)| *of == kind && *name_here == key).map(|(.., name)| *name);
+    let known = own.or_else(|| NAMES.iter().find(|(name_here, _)| *name_here == key).map(|(_, name)| *name));
     let name = known.map_or_else(|| format!("allostat.{key}"), str::to_owned);
     let is_number = NUMBERS.contains(&key) || key.ends_with("_bytes");
     match value {

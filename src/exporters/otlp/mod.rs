@@ -41,7 +41,7 @@ use super::walk::Walk;
 pub use collect::{Endings, collect};
 pub use message::NO_RECORDED_VALUE;
 pub use names::SCHEMA_URL;
-pub(super) use names::twin;
+pub(super) use names::otlp_form;
 pub use packed::pack;
 pub use parts::{LARGEST_BYTES, halves, parts, points};
 pub use push::{QUEUE_DIR, run};

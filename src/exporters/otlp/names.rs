@@ -204,17 +204,17 @@ fn metric(name: &'static str, in_container: bool) -> Cow<'static, str> {
 /// What a label of the family is called.
 pub(super) fn attribute<'a>(desc: &MetricDesc, label: &'a str) -> &'a str {
     let name = desc.otlp.map_or("", |otlp| otlp.name);
-    let known = ATTRIBUTES.iter().find(|(metric, ours, _)| *ours == label && name.ends_with(metric));
-    known.map_or_else(|| of_device(label), |(_, _, theirs)| *theirs)
+    let known = ATTRIBUTES.iter().find(|(metric, own, _)| *own == label && name.ends_with(metric));
+    known.map_or_else(|| of_device(label), |(_, _, peer)| *peer)
 }
 
 /// What a label and its value are.
 pub(super) fn attributes(desc: &MetricDesc, label: &str, value: &str) -> Vec<(String, String)> {
     let (name, key) = (desc.otlp.map_or("", |otlp| otlp.name), attribute(desc, label));
-    let known = VALUES.iter().find(|(metric, attribute, ours, _)| (*metric, *attribute, *ours) == (name, key, value));
+    let known = VALUES.iter().find(|(metric, attribute, own, _)| (*metric, *attribute, *own) == (name, key, value));
     let same = [(key, value)];
-    let theirs = known.map_or(&same[..], |(.., theirs)| theirs);
-    theirs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    let peer = known.map_or(&same[..], |(.., peer)| peer);
+    peer.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
 /// The attribute that distinguishes devices.
@@ -237,7 +237,7 @@ pub(super) const OF_RESOURCES: [&str; 3] = ["alloc_id", "task", "workload"];
 
 /// What a family is in OTLP, for people: metric, instrument, unit, and its attributes that are no resource's. `None`:
 /// see [`instrument`].
-pub(in crate::exporters) fn twin(desc: &MetricDesc) -> Option<String> {
+pub(in crate::exporters) fn otlp_form(desc: &MetricDesc) -> Option<String> {
     let kind = match instrument(desc)? {
         Instrument::Counter => "counter",
         Instrument::UpDownCounter => "updowncounter",
@@ -343,8 +343,8 @@ mod tests {
         let mut named = BTreeMap::new();
         for desc in CATALOGUE.iter() {
             let Some(otlp) = desc.otlp.filter(|otlp| !otlp.name.starts_with("allostat.")) else { continue };
-            let whose = ["alloc_id", "task", "workload"];
-            let own = desc.labels.iter().filter(|label| !whose.contains(label)).map(|label| attribute(desc, label));
+            let labels = ["alloc_id", "task", "workload"];
+            let own = desc.labels.iter().filter(|label| !labels.contains(label)).map(|label| attribute(desc, label));
             let hardware = is_of_hardware(desc).then_some(HARDWARE_TYPE);
             let mut attributes: Vec<&str> = own.chain(apart(desc).map(|(key, _)| key)).chain(hardware).collect();
             attributes.sort_unstable();
@@ -403,8 +403,8 @@ mod tests {
         assert!(of_containers.len() >= 9, "{of_containers:?}");
         for name in of_containers {
             assert_eq!(metric(name, true), name);
-            let ours = metric(name, false);
-            assert!(ours.starts_with("allostat.task.") && !known.contains(&&*ours), "{ours}");
+            let own = metric(name, false);
+            assert!(own.starts_with("allostat.task.") && !known.contains(&&*own), "{own}");
         }
         assert_eq!(metric("system.cpu.time", false), "system.cpu.time");
     }

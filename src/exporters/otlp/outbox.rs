@@ -10,7 +10,7 @@ use crate::telemetry::otlp::{Lane, LossReason, OtlpSignal, PushState};
 use crate::telemetry::{Metrics, lock};
 
 /// So often a waiting thread checks whether it is to end, and whether something is too old.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// Concurrency: any thread; callers wait for the disk.
 pub(super) struct Outbox {
@@ -115,7 +115,7 @@ impl Outbox {
     }
 
     /// Drops and counts points that come while the disk is busy with earlier ones.
-    pub fn turn_away(&self, points: u64) {
+    pub fn drop_points(&self, points: u64) {
         tracing::error!(
             destination = self.destination(),
             signal = self.signal().as_str(),
@@ -143,7 +143,7 @@ impl Outbox {
             if front.is_some() {
                 return front;
             }
-            queue = self.came.wait_timeout(queue, LOOK).unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            queue = self.came.wait_timeout(queue, CHECK_EVERY).unwrap_or_else(std::sync::PoisonError::into_inner).0;
         }
     }
 
@@ -160,14 +160,14 @@ impl Outbox {
     pub fn rest(&self, wait: Duration) {
         let mut left = wait;
         while !left.is_zero() && !self.is_closed.load(Ordering::SeqCst) {
-            let step = left.min(LOOK);
+            let step = left.min(CHECK_EVERY);
             std::thread::sleep(step);
             left -= step;
         }
     }
 
-    pub fn asked(&self, code: String, is_retry: bool, took: Duration) {
-        self.metrics.push.asked(&self.lane, code, is_retry, took);
+    pub fn count_request(&self, code: String, is_retry: bool, took: Duration) {
+        self.metrics.push.count_request(&self.lane, code, is_retry, took);
     }
 
     /// Nothing is written any more once it returns but what is being written.
@@ -209,8 +209,8 @@ mod tests {
         let queue = Queue::open(Box::new(SegmentFiles::new(dir.path())), limits);
         let lane: Lane = ("default".into(), OtlpSignal::Logs);
         let outbox = Outbox::new(lane.clone(), queue, 1 << 20, Arc::new(Metrics::new()));
-        outbox.turn_away(5);
-        outbox.turn_away(2);
+        outbox.drop_points(5);
+        outbox.drop_points(2);
         outbox.push(vec![(3, b"three".to_vec())]);
         outbox.lost(11, LossReason::Forgotten);
         let ledger = lock(&outbox.queue).ledger();

@@ -39,11 +39,11 @@ pub(super) fn compression(bytes: &[u8]) -> Compression {
 /// As it goes out.
 ///
 /// Errors: it cannot be unpacked.
-pub(super) fn packed_as(bytes: &[u8], wanted: Compression) -> io::Result<Vec<u8>> {
-    match wanted {
-        wanted if wanted == compression(bytes) => Ok(bytes.to_vec()),
+pub(super) fn packed_as(bytes: &[u8], accepted: Compression) -> io::Result<Vec<u8>> {
+    match accepted {
+        accepted if accepted == compression(bytes) => Ok(bytes.to_vec()),
         Compression::None => unpack(bytes),
-        wanted => Ok(packed(&unpack(bytes)?, wanted)),
+        accepted => Ok(packed(&unpack(bytes)?, accepted)),
     }
 }
 
@@ -70,12 +70,12 @@ mod tests {
     proptest! {
         #[test]
         fn packed_request_is_recompressed_as_requested(plain: Vec<u8>) {
-            for kept in Compression::ALL {
-                let bytes = packed(&plain, kept);
-                for wanted in Compression::ALL {
-                    let sent = packed_as(&bytes, wanted).unwrap();
-                    let received = if wanted == Compression::None { sent } else {
-                        prop_assert_eq!(compression(&sent), wanted);
+            for retained in Compression::ALL {
+                let bytes = packed(&plain, retained);
+                for accepted in Compression::ALL {
+                    let sent = packed_as(&bytes, accepted).unwrap();
+                    let received = if accepted == Compression::None { sent } else {
+                        prop_assert_eq!(compression(&sent), accepted);
                         unpack(&sent).unwrap()
                     };
                     prop_assert_eq!(&received, &plain);

@@ -85,20 +85,20 @@ fn second_of_metric(metric: &mut Metric) -> Metric {
     second
 }
 
-fn keep(metric: &mut Metric, wanted: impl Fn(usize) -> bool) {
-    fn those<T>(points: &mut Vec<T>, wanted: impl Fn(usize) -> bool) {
+fn keep(metric: &mut Metric, accepts: impl Fn(usize) -> bool) {
+    fn retain_points<T>(points: &mut Vec<T>, accepts: impl Fn(usize) -> bool) {
         let mut at = 0;
         points.retain(|_| {
             at += 1;
-            wanted(at - 1)
+            accepts(at - 1)
         });
     }
     match &mut metric.data {
-        Some(metric::Data::Gauge(gauge)) => those(&mut gauge.data_points, wanted),
-        Some(metric::Data::Sum(sum)) => those(&mut sum.data_points, wanted),
-        Some(metric::Data::Histogram(histogram)) => those(&mut histogram.data_points, wanted),
-        Some(metric::Data::ExponentialHistogram(histogram)) => those(&mut histogram.data_points, wanted),
-        Some(metric::Data::Summary(summary)) => those(&mut summary.data_points, wanted),
+        Some(metric::Data::Gauge(gauge)) => retain_points(&mut gauge.data_points, accepts),
+        Some(metric::Data::Sum(sum)) => retain_points(&mut sum.data_points, accepts),
+        Some(metric::Data::Histogram(histogram)) => retain_points(&mut histogram.data_points, accepts),
+        Some(metric::Data::ExponentialHistogram(histogram)) => retain_points(&mut histogram.data_points, accepts),
+        Some(metric::Data::Summary(summary)) => retain_points(&mut summary.data_points, accepts),
         None => {}
     }
 }

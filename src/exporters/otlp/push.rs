@@ -108,8 +108,8 @@ async fn to(opening: LaneSetup, mut sender: Sender, snapshots: Snapshots, events
     }
     match signal {
         OtlpSignal::Metrics => {
-            let wanted = wanted(&config, selection);
-            collect_all((&config, wanted), identity, &outbox.0, &metrics, &snapshots).await;
+            let selected = filter(&config, selection);
+            collect_all((&config, selected), identity, &outbox.0, &metrics, &snapshots).await;
         }
         OtlpSignal::WorkloadLogs => {
             let open = move || WorkloadMaker::open(&config, identity, (&data_dir, &dir), queued + 1, metrics);
@@ -183,7 +183,7 @@ fn open(opening: &LaneSetup) -> (Queue, Option<DeltaState>) {
 }
 
 /// By its own names everything, by those of `/metrics` what that has.
-fn wanted(config: &Config, selection: Arc<Selection>) -> Filter {
+fn filter(config: &Config, selection: Arc<Selection>) -> Filter {
     match config.names {
         MetricNames::Conventions => Filter::default(),
         MetricNames::Prometheus => Filter::default().selecting(selection),
@@ -192,7 +192,7 @@ fn wanted(config: &Config, selection: Arc<Selection>) -> Filter {
 
 /// Never waits for the queue: what comes while the disk is busy is dropped, and counted.
 async fn collect_all(
-    (config, wanted): (&Config, Filter),
+    (config, filter): (&Config, Filter),
     identity: HostIdentity,
     outbox: &Arc<Outbox>,
     metrics: &Arc<Metrics>,
@@ -201,7 +201,7 @@ async fn collect_all(
     let mut interval = tokio::time::interval(config.interval);
     interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let (is_flat, compression, aggregation) = (config.flat, config.compression, config.aggregation);
-    let (names, wanted) = (config.names, Arc::new(wanted));
+    let (names, filter) = (config.names, Arc::new(filter));
     let (mut endings, identity) = (Endings::default(), Arc::new(identity));
     let (mut door, mut exported) = (OutboxWriter { outbox: Arc::clone(outbox), pushing: None }, 0);
     // The first comes at once, when nothing is known yet.
@@ -216,9 +216,9 @@ async fn collect_all(
         if std::mem::replace(&mut exported, snapshot.version) == snapshot.version {
             continue;
         }
-        let (metrics, identity, wanted) = (Arc::clone(metrics), Arc::clone(&identity), Arc::clone(&wanted));
+        let (metrics, identity, filter) = (Arc::clone(metrics), Arc::clone(&identity), Arc::clone(&filter));
         let work = move || {
-            let walk = Walk::new(&snapshot, &metrics, &wanted);
+            let walk = Walk::new(&snapshot, &metrics, &filter);
             let is_exposed = names == MetricNames::Prometheus;
             // Its labels are on its points already.
             let mut batches = RequestBatches::new(is_flat && !is_exposed, compression);
@@ -249,7 +249,7 @@ impl OutboxWriter {
     /// Never waits: batches that come while those before are still on their way to the disk are dropped.
     fn put(&mut self, batches: Vec<(u64, Vec<u8>)>) {
         if self.pushing.as_ref().is_some_and(|pushing| !pushing.is_finished()) {
-            self.outbox.turn_away(batches.iter().map(|(points, _)| points).sum());
+            self.outbox.drop_points(batches.iter().map(|(points, _)| points).sum());
             return;
         }
         let outbox = Arc::clone(&self.outbox);
@@ -350,18 +350,19 @@ mod tests {
     async fn put_on_busy_disk_drops_and_counts_without_waiting() {
         let dir = tempfile::tempdir().unwrap();
         let limits = QueueLimits { bytes: 1 << 20, age: std::time::Duration::from_secs(60), memory_bytes: 1 << 20 };
-        let ((began, asked), (release, go_on)) = (channel(), channel());
+        let ((began, request_rx), (release, go_on)) = (channel(), channel());
         let disk = SlowDisk { files: SegmentFiles::new(dir.path()), began, go_on };
         let (lane, metrics): (Lane, _) = (("default".into(), OtlpSignal::Metrics), Arc::new(Metrics::new()));
         let outbox = Outbox::new(lane.clone(), Queue::open(Box::new(disk), limits), 1 << 20, Arc::clone(&metrics));
         let mut door = OutboxWriter { outbox: Arc::new(outbox), pushing: None };
         let batch = |points: u64| vec![(points, vec![0; 100])];
         door.put(batch(1));
-        let asked = tokio::task::spawn_blocking(move || asked.recv().map(|()| asked)).await.unwrap().unwrap();
+        let request_rx =
+            tokio::task::spawn_blocking(move || request_rx.recv().map(|()| request_rx)).await.unwrap().unwrap();
         // The first is at the disk, which does not answer.
         door.put(batch(20));
         door.put(batch(300));
-        drop((release, asked));
+        drop((release, request_rx));
         door.pushing.take().unwrap().await.unwrap();
         door.put(batch(4_000));
         door.pushing.take().unwrap().await.unwrap();

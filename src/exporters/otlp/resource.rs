@@ -153,8 +153,8 @@ impl HostIdentity {
         let host =
             self.host_id.iter().map(|id| ("host.id", id.as_str())).chain([("host.name", node.hostname.as_str())]);
         let mut all = own;
-        let wanted = self.attributes.iter().cloned().chain(host.map(owned));
-        for (key, value) in wanted {
+        let requested = self.attributes.iter().cloned().chain(host.map(owned));
+        for (key, value) in requested {
             if !all.iter().any(|(known, _)| *known == key) {
                 all.push((key, value));
             }

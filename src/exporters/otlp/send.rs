@@ -42,7 +42,7 @@ impl Sender {
     pub fn new(config: &Config, signal: OtlpSignal, endpoint: PushEndpoint) -> Result<Sender, HttpError> {
         let address = match endpoint.scheme {
             Scheme::Http => Address::Tcp(endpoint.authority.clone()),
-            Scheme::Https | Scheme::Unsaid => {
+            Scheme::Https | Scheme::Unspecified => {
                 let client = config.client_certificate.clone().zip(config.client_key.clone());
                 let files = TlsFiles { authorities: config.certificate.clone(), client, is_unverified: false };
                 Address::Tls(endpoint.authority.clone(), Arc::new(files))
@@ -63,7 +63,7 @@ impl Sender {
 
     /// `batch`: as the queue has it. Gives what is counted of the request as well.
     pub fn send(&mut self, batch: &[u8]) -> (String, PushAnswer) {
-        let (code, answer) = self.ask(batch);
+        let (code, answer) = self.send_batch(batch);
         match &answer {
             PushAnswer::Taken { .. } => self.is_understood = true,
             // Receivers say in many ways that they do not know it: 415, 400, 12 of gRPC. Each of them knows gzip.
@@ -79,7 +79,7 @@ impl Sender {
         (code, answer)
     }
 
-    fn ask(&mut self, batch: &[u8]) -> (String, PushAnswer) {
+    fn send_batch(&mut self, batch: &[u8]) -> (String, PushAnswer) {
         let body = packed::packed_as(batch, self.compression);
         let encoding = match self.compression {
             Compression::None => None,
@@ -112,7 +112,7 @@ mod tests {
 
     use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
 
-    use super::super::answer::tests::{PIECES, said};
+    use super::super::answer::tests::{PIECES, damaged_answer};
     use super::*;
     use crate::model::fuzzed::{each_of, variable};
 
@@ -137,7 +137,7 @@ mod tests {
         let cases = variable("ALLOSTAT_FUZZ_CASES").map_or(400, |cases| (cases / 100).max(1));
         each_of("OTLP answers on a connection", cases, |fuzz| {
             let is_grpc = fuzz.one_in(2);
-            let body = said(fuzz);
+            let body = damaged_answer(fuzz);
             let good = match is_grpc {
                 false => {
                     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n{KIND}\r\n\r\n", body.len());

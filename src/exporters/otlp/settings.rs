@@ -149,7 +149,7 @@ impl Config {
             |base: &PushEndpoint| PushEndpoint { path: format!("{}v1/{}", base.path, signal.as_str()), ..base.clone() };
         let target = own.endpoint.clone().or_else(|| self.endpoint.as_ref().map(below));
         let mut target = target.filter(|_| !own.is_off)?;
-        if target.scheme == Scheme::Unsaid {
+        if target.scheme == Scheme::Unspecified {
             let insecure = own.insecure.unwrap_or(self.insecure);
             target.scheme = if insecure { Scheme::Http } else { Scheme::Https };
         }
@@ -172,8 +172,8 @@ impl Config {
                 found.push((keys(&["client_certificate", "client_key"]), message));
             }
             let endpoint = own.endpoint.as_ref().or(self.endpoint.as_ref());
-            let unsaid = endpoint.filter(|endpoint| endpoint.scheme == Scheme::Unsaid);
-            if let Some(endpoint) = unsaid.filter(|_| of.protocol != Protocol::Grpc) {
+            let unspecified = endpoint.filter(|endpoint| endpoint.scheme == Scheme::Unspecified);
+            if let Some(endpoint) = unspecified.filter(|_| of.protocol != Protocol::Grpc) {
                 let message = format!(
                     "the endpoint {endpoint} says neither http:// nor https://, which only gRPC has a default for (insecure)"
                 );
@@ -244,7 +244,7 @@ crate::model::words! {
         Http = "http://",
         Https = "https://",
         /// As gRPC has it: `host:port`.
-        Unsaid = "",
+        Unspecified = "",
     }
 }
 
@@ -260,7 +260,7 @@ pub struct PushEndpoint {
 
 impl std::fmt::Display for PushEndpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let path = if self.scheme == Scheme::Unsaid { "" } else { &self.path };
+        let path = if self.scheme == Scheme::Unspecified { "" } else { &self.path };
         write!(f, "{}{}{path}", self.scheme.as_str(), self.authority)
     }
 }
@@ -278,7 +278,7 @@ pub fn endpoint(text: &str, is_base: bool) -> Result<PushEndpoint, String> {
     }
     let wrong = |why: &str| format!("{text:?} is no endpoint: {why}");
     let known = [Scheme::Http, Scheme::Https].into_iter().find(|scheme| text.starts_with(scheme.as_str()));
-    let scheme = known.unwrap_or(Scheme::Unsaid);
+    let scheme = known.unwrap_or(Scheme::Unspecified);
     let rest = &text[scheme.as_str().len()..];
     if rest.contains("://") {
         return Err(wrong(SHAPE));
@@ -300,12 +300,12 @@ pub fn endpoint(text: &str, is_base: bool) -> Result<PushEndpoint, String> {
         (Some(_), _) => return Err(wrong("the port is a number up to 65535")),
         (None, Scheme::Http) => format!("{authority}:80"),
         (None, Scheme::Https) => format!("{authority}:443"),
-        (None, Scheme::Unsaid) => return Err(wrong(SHAPE)),
+        (None, Scheme::Unspecified) => return Err(wrong(SHAPE)),
     };
     if path.contains(['?', '#', ' ']) || path.chars().any(char::is_control) {
         return Err(wrong("its path has no query and no spaces"));
     }
-    if scheme == Scheme::Unsaid && !path.is_empty() {
+    if scheme == Scheme::Unspecified && !path.is_empty() {
         return Err(wrong(SHAPE));
     }
     let slash = if path.is_empty() || (is_base && !path.ends_with('/')) { "/" } else { "" };

@@ -99,7 +99,7 @@ struct OpenAttempt {
     #[prost(fixed64, tag = "3")]
     started: u64,
     #[prost(fixed64, tag = "4")]
-    kill_asked: u64,
+    kill_requested: u64,
     /// Why it could not be started.
     #[prost(string, tag = "5")]
     failure: String,
@@ -154,7 +154,7 @@ impl Traces {
 
     /// Hears events in their order, those that it heard before as well. `known`: the alloc as it was shown after them.
     /// Gives the spans that end with each; nothing of it is kept before [`Traces::keep`].
-    pub fn hear<'v>(
+    pub fn observe<'v>(
         &self,
         events: &[Arc<Event>],
         known: impl Fn(&AllocId) -> Option<&'v AllocView>,
@@ -164,10 +164,10 @@ impl Traces {
         for event in events {
             let (Some(alloc), Some(task)) = (&event.alloc_id, &event.task) else { continue };
             let key = u128::from_be_bytes(TraceId::of(alloc).0);
-            let kept = || self.log.get(key).and_then(|value| OpenTrace::decode(value).ok());
+            let retained = || self.log.get(key).and_then(|value| OpenTrace::decode(value).ok());
             let at = notes.0.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
                 let new = || OpenTrace { alloc: alloc.to_string(), ..OpenTrace::default() };
-                notes.0.push((key, kept().unwrap_or_else(new)));
+                notes.0.push((key, retained().unwrap_or_else(new)));
                 notes.0.len() - 1
             });
             let open = &mut notes.0[at].1;
@@ -175,9 +175,9 @@ impl Traces {
                 continue;
             }
             open.seq = event.seq;
-            let mut heard = EventSpans { event, alloc, task, made: Vec::new() };
-            heard.happened(open, known(alloc));
-            made.extend(heard.made.into_iter().map(|span| (event.seq, span)));
+            let mut received = EventSpans { event, alloc, task, made: Vec::new() };
+            received.happened(open, known(alloc));
+            made.extend(received.made.into_iter().map(|span| (event.seq, span)));
         }
         (made, notes)
     }
@@ -185,11 +185,11 @@ impl Traces {
     /// What was heard is durable when it returns. `is_known`: allocs that have ended and are not known any more are
     /// forgotten.
     pub fn keep(&mut self, notes: TraceNotes, is_known: impl Fn(&AllocId) -> bool) {
-        let gone = self.log.values().filter_map(|(key, value)| {
+        let removed = self.log.values().filter_map(|(key, value)| {
             let open = OpenTrace::decode(value).ok()?;
             (open.has_ended && !is_known(&open.alloc.as_str().into())).then_some((key, None))
         });
-        let mut changes: Vec<_> = gone.collect();
+        let mut changes: Vec<_> = removed.collect();
         changes.extend(notes.0.into_iter().map(|(key, open)| (key, Some(open.encode_to_vec()))));
         if changes.is_empty() {
             return;
@@ -247,8 +247,8 @@ impl EventSpans<'_> {
             TaskSetup => self.begins(task),
             Started => self.starts(task),
             Killing => {
-                if let Some(attempt) = task.attempt.as_mut().filter(|attempt| attempt.kill_asked == 0) {
-                    attempt.kill_asked = at;
+                if let Some(attempt) = task.attempt.as_mut().filter(|attempt| attempt.kill_requested == 0) {
+                    attempt.kill_requested = at;
                 }
             }
             Terminated => self.ends(task),
@@ -368,11 +368,12 @@ impl EventSpans<'_> {
         let (alloc, task_name) = (self.alloc, self.task);
         let part = |name: &str| SpanId::of(alloc, &["task", task_name.as_str(), "attempt", &number, name]);
         if attempt.started > 0 {
-            let asked = if attempt.kill_asked > 0 { attempt.kill_asked.clamp(attempt.started, at) } else { at };
+            let requested =
+                if attempt.kill_requested > 0 { attempt.kill_requested.clamp(attempt.started, at) } else { at };
             let started = attempt.started;
-            self.child(&mut attempt, "running", part("running"), id, (started, asked), Vec::new());
-            if attempt.kill_asked > 0 {
-                self.child(&mut attempt, "kill", part("kill"), id, (asked, at), Vec::new());
+            self.child(&mut attempt, "running", part("running"), id, (started, requested), Vec::new());
+            if attempt.kill_requested > 0 {
+                self.child(&mut attempt, "kill", part("kill"), id, (requested, at), Vec::new());
             }
         }
         let mut attributes = vec![int("allostat.task.attempt", attempt.number.into())];
@@ -537,7 +538,7 @@ mod tests {
         let mut all = Vec::new();
         for events in batches {
             let mut traces = Traces::open(&dir.join("open"));
-            let (made, notes) = traces.hear(events, |_| None);
+            let (made, notes) = traces.observe(events, |_| None);
             traces.keep(notes, |_| true);
             all.extend(made.into_iter().map(|(_, made)| made.span));
         }
@@ -612,7 +613,7 @@ mod tests {
     #[test]
     fn failed_start_attempt_has_its_reason_and_the_next_attempt_links_to_it() {
         let dir = tempfile::tempdir().unwrap();
-        let (made, _) = Traces::open(dir.path()).hear(&life(), |_| None);
+        let (made, _) = Traces::open(dir.path()).observe(&life(), |_| None);
         let attempts: Vec<Span> =
             made.into_iter().map(|(_, made)| made.span).filter(|span| span.name == "attempt").collect();
         let status = attempts[0].status.as_ref().unwrap();
@@ -660,7 +661,7 @@ mod tests {
         let mut made = Vec::new();
         for events in all.chunks(777) {
             let mut traces = Traces::open(&dir.path().join("open"));
-            let (spans, notes) = traces.hear(events, |_| None);
+            let (spans, notes) = traces.observe(events, |_| None);
             traces.keep(notes, |_| true);
             made.extend(spans.into_iter().map(|(_, made)| made.span));
         }

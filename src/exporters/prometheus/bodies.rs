@@ -10,10 +10,10 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::ahead::Visits;
 use super::body_stream::{BodyStream, PIECE};
 use super::encode::{Encoder, write};
 use super::page::Sink;
+use super::precompute::Visits;
 use crate::exporters::walk::{Filter, Selection, Walk};
 use crate::model::answer::{Encoding, Format};
 use crate::model::profile::Profile;
@@ -28,7 +28,7 @@ const IDLE: Duration = Duration::from_secs(10);
 pub struct Bodies {
     metrics: Arc<Metrics>,
     /// Of the whole body.
-    wanted: Filter,
+    filter: Filter,
     /// Of the whole body while memory is short: without observed allocs, then of the profile `lean` too.
     short: [Filter; 2],
     /// Which of them, from 1; 0: none.
@@ -49,17 +49,17 @@ struct FormatSlot {
     bodies: [Option<Bytes>; Encoding::ALL.len()],
     /// The snapshot that was streamed to its first client: for the next one the body is kept.
     streamed: u64,
-    asked: Instant,
+    requested_at: Instant,
 }
 
 impl FormatSlot {
     fn new() -> FormatSlot {
-        FormatSlot { version: 0, bodies: Default::default(), streamed: 0, asked: Instant::now() }
+        FormatSlot { version: 0, bodies: Default::default(), streamed: 0, requested_at: Instant::now() }
     }
     /// Of this snapshot or of a newer one.
     fn ready(&mut self, version: u64, encoding: Encoding) -> Option<Bytes> {
         let body = self.bodies[encoding.index()].clone().filter(|_| self.version >= version)?;
-        self.asked = Instant::now();
+        self.requested_at = Instant::now();
         Some(body)
     }
     fn keep(&mut self, version: u64, encoding: Encoding, body: &Bytes) {
@@ -68,7 +68,7 @@ impl FormatSlot {
         }
         self.version = version;
         self.bodies[encoding.index()] = Some(body.clone());
-        self.asked = Instant::now();
+        self.requested_at = Instant::now();
     }
 }
 
@@ -82,7 +82,7 @@ impl Bodies {
         }
         Bodies {
             metrics,
-            wanted: Filter::default().selecting(Arc::clone(&selection)),
+            filter: Filter::default().selecting(Arc::clone(&selection)),
             short: [&*selection, &Selection { profile: Profile::Lean, ..(*selection).clone() }]
                 .map(|selection| Filter::default().selecting(Arc::new(selection.clone())).without_observed()),
             shed: AtomicUsize::new(0),
@@ -101,9 +101,9 @@ impl Bodies {
         }
     }
 
-    fn wanted(&self) -> &Filter {
+    fn filter(&self) -> &Filter {
         let short = self.shed.load(Ordering::Relaxed).checked_sub(1).and_then(|at| self.short.get(at));
-        short.unwrap_or(&self.wanted)
+        short.unwrap_or(&self.filter)
     }
 
     /// The whole body of this snapshot, or of a newer one that is there already; kept. Blocks while it is made: some
@@ -115,7 +115,7 @@ impl Bodies {
         }
         let identity = slot.ready(snapshot.version, Encoding::Identity).filter(|_| slot.version == snapshot.version);
         let body = match (encoding, identity) {
-            (Encoding::Identity, _) | (_, None) => self.written(snapshot, format, encoding, self.wanted()),
+            (Encoding::Identity, _) | (_, None) => self.written(snapshot, format, encoding, self.filter()),
             (_, Some(identity)) => compressed(&identity, encoding),
         };
         slot.keep(snapshot.version, encoding, &body);
@@ -139,7 +139,7 @@ impl Bodies {
         let is_first = slot.streamed < snapshot.version && slot.version < snapshot.version;
         slot.streamed = slot.streamed.max(snapshot.version);
         drop(slot);
-        is_first.then(|| self.stream(snapshot, format, self.wanted().clone(), waited))
+        is_first.then(|| self.stream(snapshot, format, self.filter().clone(), waited))
     }
 
     /// What a body has, of another profile than the whole one if that is wanted.
@@ -190,8 +190,8 @@ impl Bodies {
     }
 
     /// A scraper came: after some regular visits its body is made before it asks, where it takes time.
-    pub fn came(&self, scraper: &ScraperKey, format: Format, encoding: Encoding) {
-        lock(&self.visits).came(scraper, (format, encoding), Instant::now());
+    pub fn record_visit(&self, scraper: &ScraperKey, format: Format, encoding: Encoding) {
+        lock(&self.visits).record_visit(scraper, (format, encoding), Instant::now());
     }
 
     /// A scraper that comes regularly is about to come.
@@ -200,7 +200,7 @@ impl Bodies {
     }
 
     /// Compresses ahead, tick by tick, until there are no more snapshots.
-    pub async fn run_ahead(self: Arc<Self>, mut snapshots: Snapshots, tick: Duration) {
+    pub async fn precompute(self: Arc<Self>, mut snapshots: Snapshots, tick: Duration) {
         let mut epoch = 0;
         while snapshots.changed().await.is_ok() {
             let snapshot = Arc::clone(&snapshots.borrow_and_update());
@@ -225,7 +225,7 @@ impl Bodies {
     fn give_back_idle(&self) {
         for format in Format::ALL {
             let mut slot = self.slot(format);
-            if slot.asked.elapsed() > IDLE {
+            if slot.requested_at.elapsed() > IDLE {
                 slot.bodies = Default::default();
             }
         }

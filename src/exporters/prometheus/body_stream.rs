@@ -64,10 +64,10 @@ impl BodyStream {
             let sent = Arc::new(SentPages::default());
             let mut send = |bytes, len| {
                 let piece = Bytes::from_owner(OnPage { bytes, len, sent: Arc::clone(&sent) });
-                let asked = Instant::now();
+                let requested_at = Instant::now();
                 // Fails without a reader: then the page comes back at once.
                 let _ = sender.blocking_send(Step::Piece(piece));
-                waited += asked.elapsed();
+                waited += requested_at.elapsed();
             };
             let mut full = |bytes, len| {
                 send(bytes, len);
@@ -105,7 +105,7 @@ impl BodyStream {
     /// Waits until there is more than a page, or all.
     ///
     /// Errors: its writer failed before that.
-    pub async fn begun(mut self) -> Result<BodyStart, BrokenOff> {
+    pub async fn start(mut self) -> Result<BodyStart, BrokenOff> {
         let Some(first) = self.next().await? else { return Ok(BodyStart::Whole(Bytes::new())) };
         let Some(second) = self.next().await? else { return Ok(BodyStart::Whole(first)) };
         self.ahead = vec![second, first];
@@ -252,7 +252,7 @@ mod tests {
             let expected: Vec<u8> = (0..=250_u8).cycle().take(bytes).collect();
             let text = expected.clone();
             let stream = BodyStream::of_writer(move |out| text.chunks(1_000).try_for_each(|line| out.write_all(line)));
-            let (is_whole, all) = match stream.begun().await.unwrap() {
+            let (is_whole, all) = match stream.start().await.unwrap() {
                 BodyStart::Whole(all) => (true, all.to_vec()),
                 BodyStart::Pieces(stream) => (false, read(stream).await.unwrap()),
             };
@@ -264,8 +264,8 @@ mod tests {
                 Err(io::ErrorKind::NotFound.into())
             })
         };
-        assert!(fails(9).begun().await.is_err());
-        let Ok(BodyStart::Pieces(stream)) = fails(3 * PIECE).begun().await else { panic!("it began") };
+        assert!(fails(9).start().await.is_err());
+        let Ok(BodyStart::Pieces(stream)) = fails(3 * PIECE).start().await else { panic!("it began") };
         assert!(read(stream).await.is_err());
     }
 
@@ -277,7 +277,7 @@ mod tests {
             done.send((written, out.is_unread())).unwrap();
             Ok(())
         });
-        let Ok(BodyStart::Pieces(stream)) = stream.begun().await else { panic!("it is long") };
+        let Ok(BodyStart::Pieces(stream)) = stream.start().await else { panic!("it is long") };
         drop(stream);
         let (written, is_unread) = count.await.unwrap();
         assert!(is_unread && written < 10, "{written}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::labels::{AllocLabels, Blocks, LabelCache, RowLabelText, WorkloadLabels, close};
 use super::page::{PageBuffer, Sink, TextPiece};
-use super::{exemplar, header, itself, protobuf};
+use super::{body_info, exemplar, header, protobuf};
 use crate::exporters::walk::{Head, HistogramPoint, Labels, Listener, PageSource, Point, Rows, WORKLOAD_ROWS, Walk};
 use crate::model::answer::Format;
 use crate::model::metric::{Exemplar, Value};
@@ -18,7 +18,7 @@ pub struct Encoder {
 
 /// The labels of the rows of one body.
 #[derive(Debug, Default)]
-pub struct KeptLabels {
+pub struct BodyLabels {
     allocs: Vec<Arc<AllocLabels>>,
     workloads: Vec<Arc<WorkloadLabels>>,
 }
@@ -31,16 +31,16 @@ impl Encoder {
     }
 
     /// What [`write`] needs.
-    pub fn labels(&mut self, walk: &Walk<'_>, format: Format) -> KeptLabels {
+    pub fn labels(&mut self, walk: &Walk<'_>, format: Format) -> BodyLabels {
         if format == Format::Protobuf {
-            return KeptLabels::default();
+            return BodyLabels::default();
         }
         self.cache.begin();
         let host = &*walk.snapshot.info;
         let allocs = walk.allocs.iter().map(|a| self.cache.alloc(a, host)).collect();
         let workloads = walk.snapshot.workloads.iter().map(|w| self.cache.workload(w)).collect();
         self.cache.end();
-        KeptLabels { allocs, workloads }
+        BodyLabels { allocs, workloads }
     }
 }
 
@@ -49,7 +49,7 @@ impl Encoder {
 pub fn write(
     walk: &Walk<'_>,
     format: Format,
-    labels: &KeptLabels,
+    labels: &BodyLabels,
     bytes: Vec<u8>,
     sink: Option<Sink<'_>>,
 ) -> (Vec<u8>, usize) {
@@ -64,16 +64,16 @@ pub fn write(
 fn write_body(
     walk: &Walk<'_>,
     format: Format,
-    labels: &KeptLabels,
+    labels: &BodyLabels,
     page: PageBuffer<'_>,
     expose: impl FnOnce(&mut BodyWriter<'_, '_>),
 ) -> (Vec<u8>, usize) {
     let blocks = Blocks::new(&labels.allocs, &labels.workloads);
-    let mut body = BodyWriter { page, format, walk, blocks: &blocks, others: Vec::new(), counts: Vec::new() };
-    itself::profile(&mut body, walk);
+    let mut body = BodyWriter { page, format, walk, blocks: &blocks, other_labels: Vec::new(), counts: Vec::new() };
+    body_info::profile(&mut body, walk);
     expose(&mut body);
     let counts = std::mem::take(&mut body.counts);
-    itself::series(&mut body, walk, &counts);
+    body_info::series(&mut body, walk, &counts);
     if format == Format::OpenMetrics {
         body.page.text("# EOF\n");
     }
@@ -88,7 +88,7 @@ pub(super) fn encode_page(walk: &Walk<'_>, format: Format, page: &impl PageSourc
         format,
         walk,
         blocks: &blocks,
-        others: Vec::new(),
+        other_labels: Vec::new(),
         counts: Vec::new(),
     };
     page.expose(walk, &mut body);
@@ -107,7 +107,7 @@ struct BodyWriter<'a, 's> {
     walk: &'a Walk<'a>,
     blocks: &'a Blocks<'a>,
     /// The labels of rows of other kinds, rendered with their first family.
-    others: Vec<(&'static Rows, Rc<[RowLabelText]>)>,
+    other_labels: Vec<(&'static Rows, Rc<[RowLabelText]>)>,
     /// Series per family.
     counts: Vec<(&'static str, u64)>,
 }
@@ -121,9 +121,9 @@ impl Listener for BodyWriter<'_, '_> {
         let name = TextPiece::new(head.desc.name);
         let tails: Vec<TextPiece> = head.cells.iter().map(|cell| close(head.rows, cell.iter().copied())).collect();
         let created = created(head, format);
-        let (others, kind) = (self.others(head.rows), head.desc.kind);
-        let others: Vec<&RowLabelText> = others.iter().collect();
-        let blocks = self.blocks.of(head.rows).unwrap_or(&others);
+        let (other_labels, kind) = (self.labels_of_other_rows(head.rows), head.desc.kind);
+        let other_labels: Vec<&RowLabelText> = other_labels.iter().collect();
+        let blocks = self.blocks.of(head.rows).unwrap_or(&other_labels);
         let has_traces = self.walk.has_traces;
         let (page, mut series) = (&mut self.page, 0);
         for (row, (cells, labels)) in rows.zip(blocks).enumerate() {
@@ -159,9 +159,9 @@ impl Listener for BodyWriter<'_, '_> {
             (bounds.iter().map(|le| of(Some(("le", le.as_str())))).collect::<Vec<_>>(), of(None))
         };
         let tails: Vec<(Vec<TextPiece>, TextPiece)> = head.cells.iter().map(tail).collect();
-        let others = self.others(head.rows);
-        let others: Vec<&RowLabelText> = others.iter().collect();
-        let blocks = self.blocks.of(head.rows).unwrap_or(&others);
+        let other_labels = self.labels_of_other_rows(head.rows);
+        let other_labels: Vec<&RowLabelText> = other_labels.iter().collect();
+        let blocks = self.blocks.of(head.rows).unwrap_or(&other_labels);
         let has_traces = self.walk.has_traces;
         let (page, mut series) = (&mut self.page, 0);
         for histogram in all {
@@ -183,16 +183,16 @@ impl Listener for BodyWriter<'_, '_> {
 
 impl BodyWriter<'_, '_> {
     /// The labels of rows whose kind is not kept; of one that is, none.
-    fn others(&mut self, rows: &'static Rows) -> Rc<[RowLabelText]> {
+    fn labels_of_other_rows(&mut self, rows: &'static Rows) -> Rc<[RowLabelText]> {
         if self.blocks.of(rows).is_some() {
             return Rc::default();
         }
-        if let Some((_, labels)) = self.others.iter().find(|(kind, _)| *kind == rows) {
+        if let Some((_, labels)) = self.other_labels.iter().find(|(kind, _)| *kind == rows) {
             return Rc::clone(labels);
         }
         let render = |row| RowLabelText::render(&self.walk.subject(rows, row));
         let labels: Rc<[RowLabelText]> = (0..(rows.count)(self.walk)).map(render).collect();
-        self.others.push((rows, Rc::clone(&labels)));
+        self.other_labels.push((rows, Rc::clone(&labels)));
         labels
     }
 
@@ -245,25 +245,25 @@ mod tests {
 
     /// What a task uses of a device that there is not.
     #[derive(Debug)]
-    struct GoneDeviceUsage {
+    struct RemovedDeviceUsage {
         uuid: &'static str,
         memory_bytes: Option<u64>,
         busy_ns: [u64; 2],
         live: bool,
     }
 
-    impl HasFields for GoneDeviceUsage {
+    impl HasFields for RemovedDeviceUsage {
         type Field = ();
     }
 
     const fn busy(
         kind: &'static [(&'static str, &'static str)],
-        get: fn(&GoneDeviceUsage) -> Option<Value>,
-    ) -> Cell<GoneDeviceUsage> {
+        get: fn(&RemovedDeviceUsage) -> Option<Value>,
+    ) -> Cell<RemovedDeviceUsage> {
         Cell { labels: kind, nature: Nature::Counter, unit: Unit::Seconds, get }
     }
 
-    static MEASURES: [Measure<GoneDeviceUsage>; 2] = [
+    static MEASURES: [Measure<RemovedDeviceUsage>; 2] = [
         Measure::new(
             "memory_bytes",
             "Memory of the device.",
@@ -279,10 +279,10 @@ mod tests {
         ),
     ];
 
-    static HELD: [GoneDeviceUsage; 3] = [
-        GoneDeviceUsage { uuid: "GPU-1", memory_bytes: Some(7), busy_ns: [1_500_000_000, 0], live: true },
-        GoneDeviceUsage { uuid: "GPU-2", memory_bytes: None, busy_ns: [1, 2_000_000_000], live: true },
-        GoneDeviceUsage { uuid: "GPU-3", memory_bytes: Some(9), busy_ns: [0, 3], live: false },
+    static HELD: [RemovedDeviceUsage; 3] = [
+        RemovedDeviceUsage { uuid: "GPU-1", memory_bytes: Some(7), busy_ns: [1_500_000_000, 0], live: true },
+        RemovedDeviceUsage { uuid: "GPU-2", memory_bytes: None, busy_ns: [1, 2_000_000_000], live: true },
+        RemovedDeviceUsage { uuid: "GPU-3", memory_bytes: Some(9), busy_ns: [0, 3], live: false },
     ];
 
     static DEVICE_ROWS: Rows = Rows::new(
@@ -296,7 +296,7 @@ mod tests {
         },
     );
 
-    static OF_DEVICES: MeasuredRows<GoneDeviceUsage> = MeasuredRows {
+    static OF_DEVICES: MeasuredRows<RemovedDeviceUsage> = MeasuredRows {
         rows: &DEVICE_ROWS,
         families: LazyLock::new(|| families::of(&DEVICE_ROWS, MEASURES.iter())),
         readings: |_| HELD.iter().map(|held| (held, held.live)).collect(),

@@ -49,7 +49,7 @@ impl Ids {
 pub(super) fn labels<'a>(of: &'a Exemplar, ids: &'a mut Ids) -> Option<[(&'static str, &'a str); 4]> {
     let event = of.event_id.map_or("", |id| ids.event.format(id));
     let [trace, span] = &ids.trace;
-    let whose = ("alloc_id", of.alloc_id.as_str());
+    let owner = ("alloc_id", of.alloc_id.as_str());
     let (trace, span, event) = (("trace_id", trace.as_str()), ("span_id", span.as_str()), ("event_id", event));
     let none = ("", "");
     let fits = |pairs: &[(&str, &str)]| {
@@ -58,6 +58,6 @@ pub(super) fn labels<'a>(of: &'a Exemplar, ids: &'a mut Ids) -> Option<[(&'stati
         pairs.iter().map(length).sum::<usize>() <= CODE_POINTS
     };
     // A name that long is none of our own ids.
-    let all = [[whose, trace, span, event], [whose, trace, span, none], [whose, none, none, none]];
+    let all = [[owner, trace, span, event], [owner, trace, span, none], [owner, none, none, none]];
     all.into_iter().find(|pairs| fits(pairs))
 }

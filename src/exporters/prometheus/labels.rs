@@ -108,8 +108,8 @@ impl<'a> Blocks<'a> {
 
     /// `None`: none of these.
     pub(super) fn of(&self, rows: &Rows) -> Option<&[&'a RowLabelText]> {
-        let kept = [(&TASK_ROWS, &self.tasks), (&ALLOC_ROWS, &self.allocs), (&WORKLOAD_ROWS, &self.workloads)];
-        kept.into_iter().find(|(kind, _)| *kind == rows).map(|(_, labels)| labels.as_slice())
+        let retained = [(&TASK_ROWS, &self.tasks), (&ALLOC_ROWS, &self.allocs), (&WORKLOAD_ROWS, &self.workloads)];
+        retained.into_iter().find(|(kind, _)| *kind == rows).map(|(_, labels)| labels.as_slice())
     }
 }
 

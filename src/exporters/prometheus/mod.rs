@@ -6,16 +6,16 @@
 //! ```
 //! Names and labels of ours have no character that needs UTF-8 names: text 1.0.0 is 0.0.4 but for what it is called.
 
-mod ahead;
 mod bodies;
+mod body_info;
 mod body_stream;
 mod encode;
 mod exemplar;
 mod header;
-mod itself;
 mod labels;
 mod messages;
 mod page;
+mod precompute;
 mod protobuf;
 
 use super::walk::{Listener, PageSource, Walk};
@@ -23,13 +23,13 @@ use crate::model::metric::MetricDesc;
 
 pub use bodies::{Bodies, compressed};
 pub use body_stream::{BodyStart, BodyStream, BrokenOff, PieceWriter};
-pub use encode::{Encoder, KeptLabels, write};
+pub use encode::{BodyLabels, Encoder, write};
 pub use page::Sink;
 
 pub use crate::model::answer::{Encoding, Format};
 
 /// What it exposes about itself.
-pub static METRICS: &[&MetricDesc] = &[&itself::PROFILE, &itself::SERIES];
+pub static METRICS: &[&MetricDesc] = &[&body_info::PROFILE, &body_info::SERIES];
 
 /// A walk with the metrics of a body about itself around it: `expose` gives the number of series of each family.
 pub fn with_itself<L: Listener>(
@@ -37,9 +37,9 @@ pub fn with_itself<L: Listener>(
     listener: &mut L,
     expose: impl FnOnce(&mut L) -> Vec<(&'static str, u64)>,
 ) {
-    itself::profile(listener, walk);
+    body_info::profile(listener, walk);
     let counts = expose(listener);
-    itself::series(listener, walk, &counts);
+    body_info::series(listener, walk, &counts);
 }
 
 /// One body, without a cache for the next one.

@@ -83,13 +83,13 @@ impl<'s> PageBuffer<'s> {
     }
     #[cold]
     fn make_room(&mut self, more: usize) {
-        self.hand_over();
+        self.flush_settled();
         if self.bytes.len() - self.at < more + MARGIN {
             self.grow(more);
         }
     }
     /// All but what may be taken back yet: a header, or the end of the last line.
-    fn hand_over(&mut self) {
+    fn flush_settled(&mut self) {
         let is_header = self.samples.is_none_or(|samples| samples == self.at);
         let settled = if is_header { self.family } else { self.at - 1 };
         let Some(sink) = self.sink.as_mut().filter(|_| settled > 0) else { return };

@@ -18,7 +18,7 @@ use super::messages::{
     METRIC, MetricType, MetricValue, TimestampMessage,
 };
 use super::page::Sink;
-use super::{exemplar, header, itself};
+use super::{body_info, exemplar, header};
 use crate::exporters::walk::{Head, HistogramPoint, Listener, PageSource, Point, Rows, Walk, written};
 use crate::model::answer::Format;
 use crate::model::exponential::Exponential;
@@ -30,10 +30,10 @@ use crate::model::units::Timestamp;
 pub(super) fn write(walk: &Walk<'_>, mut bytes: Vec<u8>, sink: Option<Sink<'_>>) -> (Vec<u8>, usize) {
     bytes.clear();
     let mut body = Messages { out: bytes, sink, family: Vec::new(), walk, rows: Vec::new(), counts: Vec::new() };
-    itself::profile(&mut body, walk);
+    body_info::profile(&mut body, walk);
     walk.expose(&mut body);
     let counts = std::mem::take(&mut body.counts);
-    itself::series(&mut body, walk, &counts);
+    body_info::series(&mut body, walk, &counts);
     let len = body.out.len();
     (body.out, len)
 }

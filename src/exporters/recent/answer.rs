@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::code::CurveCode;
 use super::column::TaskCurve;
-use super::hour::{CurveOf, KEPT, KeptHour, RecentConfig};
+use super::hour::{CurveOf, RETENTION, RecentConfig, RecentHour};
 use super::sample::{CPU, MEMORY, NAMES};
 use crate::model::id::AllocId;
 use crate::model::units::{Nanos, Timestamp};
@@ -48,7 +48,8 @@ pub struct AllocSeriesAnswer {
 pub struct HourAnswer {
     /// Between two values.
     pub interval_ns: Nanos,
-    pub kept_ns: Nanos,
+    #[serde(rename = "kept_ns")]
+    pub retention_ns: Nanos,
     /// Memory that it takes, and the most that it may take.
     pub bytes: usize,
     pub max_bytes: u64,
@@ -105,11 +106,11 @@ impl JsonSchema for MeasuredCurves {
     }
 }
 
-pub(super) fn series(kept: &KeptHour, config: &RecentConfig) -> Vec<u8> {
+pub(super) fn series(recent: &RecentHour, config: &RecentConfig) -> Vec<u8> {
     let each = (u64::try_from(config.points()).unwrap_or(COARSE)).div_ceil(COARSE).max(1);
-    let steps: Vec<(u64, u64)> = steps(kept.oldest(), kept.slot, each).collect();
-    let end = |(_, last): &(u64, u64)| time_of(kept, *last);
-    let mut allocs: Vec<_> = kept.allocs.iter().filter(|(_, alloc)| alloc.next() == kept.slot + 1).collect();
+    let steps: Vec<(u64, u64)> = steps(recent.oldest(), recent.slot, each).collect();
+    let end = |(_, last): &(u64, u64)| time_of(recent, *last);
+    let mut allocs: Vec<_> = recent.allocs.iter().filter(|(_, alloc)| alloc.next() == recent.slot + 1).collect();
     allocs.sort_by_key(|(_, alloc)| alloc.order);
     let tasks = allocs.into_iter().flat_map(|(id, alloc)| alloc.tasks.iter().map(move |(name, task)| (id, name, task)));
     let rows = tasks.map(|(id, name, task)| {
@@ -121,28 +122,28 @@ pub(super) fn series(kept: &KeptHour, config: &RecentConfig) -> Vec<u8> {
             task: name.as_str().to_owned(),
             cpu_cores: of(CPU, mean),
             memory_bytes: of(MEMORY, most),
-            memory_growth_bytes_per_hour: growth(task, kept).map(|growth| number(Some(growth))),
+            memory_growth_bytes_per_hour: growth(task, recent).map(|growth| number(Some(growth))),
         }
     });
     encoded(&SeriesAnswer {
-        hour: hour(kept, config),
-        host: HostSeries { times: kept.times.clone(), curves: curves(&kept.host.curve, kept) },
+        hour: hour(recent, config),
+        host: HostSeries { times: recent.times.clone(), curves: curves(&recent.host.curve, recent) },
         times: steps.iter().filter_map(end).collect(),
         tasks: rows.collect(),
     })
 }
 
-pub(super) fn alloc(kept: &KeptHour, config: &RecentConfig, id: &AllocId) -> Vec<u8> {
-    let tasks = kept.allocs.get(id).map_or(&[][..], |alloc| &alloc.tasks);
+pub(super) fn alloc(recent: &RecentHour, config: &RecentConfig, id: &AllocId) -> Vec<u8> {
+    let tasks = recent.allocs.get(id).map_or(&[][..], |alloc| &alloc.tasks);
     let row = |(name, task): &(crate::model::id::TaskName, CurveOf)| {
-        let growth = growth(task, kept).map(|growth| number(Some(growth)));
-        let curves = curves(&task.curve, kept);
+        let growth = growth(task, recent).map(|growth| number(Some(growth)));
+        let curves = curves(&task.curve, recent);
         (name.as_str().to_owned(), TaskCurves { curves, memory_growth_bytes_per_hour: growth })
     };
     encoded(&AllocSeriesAnswer {
-        hour: hour(kept, config),
+        hour: hour(recent, config),
         alloc_id: id.clone(),
-        times: kept.times.clone(),
+        times: recent.times.clone(),
         tasks: tasks.iter().map(row).collect(),
     })
 }
@@ -151,19 +152,19 @@ fn encoded(answer: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(answer).expect("numbers and names must serialize")
 }
 
-fn hour(kept: &KeptHour, config: &RecentConfig) -> HourAnswer {
+fn hour(recent: &RecentHour, config: &RecentConfig) -> HourAnswer {
     HourAnswer {
         interval_ns: Nanos::from_duration(config.interval),
-        kept_ns: Nanos::from_duration(KEPT),
-        bytes: kept.bytes,
+        retention_ns: Nanos::from_duration(RETENTION),
+        bytes: recent.bytes,
         max_bytes: config.max_bytes,
-        left_out_tasks: kept.left_out,
+        left_out_tasks: recent.left_out,
     }
 }
 
 /// Every field that has a value, in the slots of `times`.
-fn curves(curve: &TaskCurve, kept: &KeptHour) -> MeasuredCurves {
-    let slots = kept.oldest()..kept.slot + 1;
+fn curves(curve: &TaskCurve, hour: &RecentHour) -> MeasuredCurves {
+    let slots = hour.oldest()..hour.slot + 1;
     let field = |(field, name): (usize, &&str)| {
         let codes: Vec<CurveCode> = slots.clone().map(|slot| curve.code(field, slot)).collect();
         let known = codes.iter().any(|code| *code != CurveCode::ABSENT);
@@ -194,19 +195,19 @@ fn most(curve: &TaskCurve, field: usize, (from, to): (u64, u64)) -> Option<f64> 
     (from..=to).map(|slot| curve.code(field, slot)).max().and_then(CurveCode::value)
 }
 
-fn time_of(kept: &KeptHour, slot: u64) -> Option<Timestamp> {
-    let at = slot.checked_sub(kept.oldest())?;
-    kept.times.get(usize::try_from(at).ok()?).copied()
+fn time_of(hour: &RecentHour, slot: u64) -> Option<Timestamp> {
+    let at = slot.checked_sub(hour.oldest())?;
+    hour.times.get(usize::try_from(at).ok()?).copied()
 }
 
 /// The slope of a line through its memory, by least squares. `None`: too few points.
-fn growth(task: &CurveOf, kept: &KeptHour) -> Option<f64> {
-    let end = *kept.times.back()?;
+fn growth(task: &CurveOf, hour: &RecentHour) -> Option<f64> {
+    let end = *hour.times.back()?;
     let point = |slot: u64| {
-        let hours = end.since(time_of(kept, slot)?).as_secs_f64() / -3_600.0;
+        let hours = end.since(time_of(hour, slot)?).as_secs_f64() / -3_600.0;
         Some((hours, task.curve.code(MEMORY, slot).value()?))
     };
-    let points: Vec<(f64, f64)> = (kept.oldest()..kept.slot + 1).filter_map(point).collect();
+    let points: Vec<(f64, f64)> = (hour.oldest()..hour.slot + 1).filter_map(point).collect();
     let (first, last) = (points.first()?.0, points.last()?.0);
     if points.len() < GROWS_FROM.0 || last - first < GROWS_FROM.1.as_secs_f64() / 3_600.0 {
         return None;

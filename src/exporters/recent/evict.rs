@@ -3,21 +3,21 @@
 use std::cmp::Reverse;
 use std::mem::size_of;
 
-use super::hour::{KeptHour, size_of_alloc};
+use super::hour::{RecentHour, size_of_alloc};
 use crate::model::units::Timestamp;
 
 /// Counts what is kept and drops what is too much. Gives how many running tasks lost their curves.
-pub(super) fn fit(kept: &mut KeptHour, max: usize) -> usize {
-    let fixed = kept.times.capacity() * size_of::<Timestamp>() + kept.host.curve.bytes();
-    let mut sizes: Vec<_> = kept.allocs.iter().map(|(id, alloc)| (alloc, id, size_of_alloc(alloc))).collect();
-    kept.bytes = fixed + sizes.iter().map(|(_, _, bytes)| bytes).sum::<usize>();
-    if kept.bytes <= max {
+pub(super) fn fit(hour: &mut RecentHour, max: usize) -> usize {
+    let fixed = hour.times.capacity() * size_of::<Timestamp>() + hour.host.curve.bytes();
+    let mut sizes: Vec<_> = hour.allocs.iter().map(|(id, alloc)| (alloc, id, size_of_alloc(alloc))).collect();
+    hour.bytes = fixed + sizes.iter().map(|(_, _, bytes)| bytes).sum::<usize>();
+    if hour.bytes <= max {
         return 0;
     }
-    let now = kept.slot + 1;
+    let now = hour.slot + 1;
     sizes.sort_by_key(|(alloc, ..)| (alloc.next() == now, alloc.next(), Reverse(alloc.order)));
     let mut dropped = Vec::new();
-    let (mut bytes, mut lost) = (kept.bytes, 0);
+    let (mut bytes, mut lost) = (hour.bytes, 0);
     for (alloc, id, size) in sizes {
         if bytes <= max {
             break;
@@ -27,8 +27,8 @@ pub(super) fn fit(kept: &mut KeptHour, max: usize) -> usize {
         dropped.push(id.clone());
     }
     for id in &dropped {
-        kept.allocs.remove(id);
+        hour.allocs.remove(id);
     }
-    kept.bytes = bytes;
+    hour.bytes = bytes;
     lost
 }

@@ -13,7 +13,7 @@ use crate::model::units::{Nanos, Timestamp};
 use crate::snapshot::{AllocView, Snapshot, TaskView};
 
 /// So long a point is kept.
-pub(super) const KEPT: Duration = Duration::from_secs(3_600);
+pub(super) const RETENTION: Duration = Duration::from_secs(3_600);
 /// Columns that have become the same all over are sought each so many slots.
 const FOLDED_EACH: u64 = 64;
 
@@ -35,7 +35,7 @@ impl Default for RecentConfig {
 impl RecentConfig {
     /// Of each column.
     pub(super) fn points(&self) -> usize {
-        let points = KEPT.as_nanos() / self.interval.as_nanos().max(1);
+        let points = RETENTION.as_nanos() / self.interval.as_nanos().max(1);
         usize::try_from(points).unwrap_or(usize::MAX).clamp(1, 3_600)
     }
 }
@@ -47,7 +47,7 @@ const ADMITTED_BELOW: (usize, usize) = (9, 10);
 
 /// Everything that is kept.
 #[derive(Debug, Default)]
-pub(super) struct KeptHour {
+pub(super) struct RecentHour {
     /// Of the newest point; 0: there is none.
     pub slot: u64,
     /// When the points were, oldest first; the last one is that of `slot`.
@@ -77,19 +77,19 @@ pub(super) struct CurveOf {
     last: Option<CounterReading>,
 }
 
-impl KeptHour {
+impl RecentHour {
     pub fn record(&mut self, snapshot: &Snapshot, config: &RecentConfig) {
         let at = snapshot.taken_at;
         if self.times.back().is_some_and(|last| *last >= at) {
             // The wall clock was set back: points of one time twice would be no curve.
-            *self = KeptHour { slot: self.slot, ..KeptHour::default() };
+            *self = RecentHour { slot: self.slot, ..RecentHour::default() };
         }
         let most = config.points();
         self.slot += 1;
         self.epoch = snapshot.epoch;
         self.times.push_back(at);
-        let kept = Nanos::from_duration(KEPT);
-        while self.times.len() > most || self.times.front().is_some_and(|first| at.since(*first) > kept) {
+        let retained = Nanos::from_duration(RETENTION);
+        while self.times.len() > most || self.times.front().is_some_and(|first| at.since(*first) > retained) {
             self.times.pop_front();
         }
         let host = host(snapshot, &snapshot.host);
@@ -146,8 +146,8 @@ impl KeptHour {
             // Those that run have a point in this slot or in the one before.
             let ended = self.allocs.iter().filter(|(_, alloc)| alloc.next() < self.slot);
             let oldest = ended.min_by_key(|(_, alloc)| (alloc.next(), alloc.order)).map(|(id, _)| id.clone());
-            let Some(gone) = oldest.and_then(|id| self.allocs.remove(&id)) else { return false };
-            self.bytes = self.bytes.saturating_sub(size_of_alloc(&gone));
+            let Some(removed) = oldest.and_then(|id| self.allocs.remove(&id)) else { return false };
+            self.bytes = self.bytes.saturating_sub(size_of_alloc(&removed));
         }
         true
     }

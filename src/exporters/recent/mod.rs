@@ -12,11 +12,11 @@ mod code;
 mod column;
 mod evict;
 mod hour;
-mod place;
 mod sample;
+mod store;
 #[cfg(test)]
 mod tests;
 
 pub use answer::{AllocSeriesAnswer, SeriesAnswer};
 pub use hour::RecentConfig;
-pub use place::{RecentHistory, run};
+pub use store::{RecentHistory, run};

@@ -9,7 +9,7 @@ use crate::model::alloc::AllocIdentity;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::units::Timestamp;
 use crate::model::usage::{Field, Usage};
-use crate::snapshot::itself::tests::info;
+use crate::snapshot::agent::tests::info;
 use crate::snapshot::{Aggregation, AllocView, Snapshot, TaskView};
 use crate::telemetry::Metrics;
 use std::sync::Arc;
@@ -91,85 +91,86 @@ fn numbers(values: &Value) -> Vec<Option<f64>> {
 
 #[test]
 fn ended_alloc_leaves_the_series_and_remains_in_its_history_for_an_hour() {
-    let mut kept = RecentFixture::with(8 << 20);
+    let mut fixture = RecentFixture::with(8 << 20);
     let both = ids(2);
-    (0..10).for_each(|_| kept.record(&both));
-    (0..3).for_each(|_| kept.record(&both[..1]));
-    let series = kept.series();
+    (0..10).for_each(|_| fixture.record(&both));
+    (0..3).for_each(|_| fixture.record(&both[..1]));
+    let series = fixture.series();
     let tasks = series["tasks"].as_array().unwrap();
     assert_eq!(tasks.len(), 1, "{series}");
     assert_eq!(tasks[0]["alloc_id"], both[0]);
-    let ended = kept.of(&both[1]);
+    let ended = fixture.of(&both[1]);
     let cpu = numbers(&ended["tasks"]["t"]["cpu_cores"]);
     assert_eq!(cpu.len(), 13);
     assert_eq!((cpu[0], &cpu[10..]), (None, &[None; 3][..]), "neither before its second reading nor after its end");
     assert!(cpu[1..10].iter().all(|cores| cores.is_some_and(|cores| (cores - 0.5).abs() < 0.001)), "{cpu:?}");
     assert_eq!(ended["times"].as_array().unwrap().len(), 13);
     assert!(ended["tasks"]["t"].get("io_read_bytes_per_second").is_none(), "it was never measured");
-    (0..241).for_each(|_| kept.record(&both[..1]));
-    assert!(!kept.recent.knows(&AllocId::from(both[1].as_str())), "its last point is older than an hour");
-    assert_eq!(kept.of(&both[0])["times"].as_array().unwrap().len(), 240);
+    (0..241).for_each(|_| fixture.record(&both[..1]));
+    assert!(!fixture.recent.knows(&AllocId::from(both[1].as_str())), "its last point is older than an hour");
+    assert_eq!(fixture.of(&both[0])["times"].as_array().unwrap().len(), 240);
 }
 
 #[test]
 fn a_snapshot_without_a_newer_reading_adds_no_point() {
-    let mut kept = RecentFixture::with(8 << 20);
-    kept.record(&ids(1));
-    let again = Snapshot { epoch: kept.slot, ..Snapshot::empty(Arc::new(info()), Timestamp(kept.now().0 + SECOND)) };
-    assert!(!kept.recent.record(&again, &kept.metrics));
-    assert_eq!(kept.of("docker:c0000")["times"].as_array().unwrap().len(), 1);
+    let mut fixture = RecentFixture::with(8 << 20);
+    fixture.record(&ids(1));
+    let again =
+        Snapshot { epoch: fixture.slot, ..Snapshot::empty(Arc::new(info()), Timestamp(fixture.now().0 + SECOND)) };
+    assert!(!fixture.recent.record(&again, &fixture.metrics));
+    assert_eq!(fixture.of("docker:c0000")["times"].as_array().unwrap().len(), 1);
 }
 
 #[test]
 fn recent_history_over_its_memory_limit_leaves_out_new_tasks_and_counts_them() {
     let max = 96 << 10;
-    let mut kept = RecentFixture::with(max);
-    kept.record(&ids(1));
+    let mut fixture = RecentFixture::with(max);
+    fixture.record(&ids(1));
     for _ in 0..120 {
-        kept.record(&ids(200));
-        assert!(kept.count("bytes") as u64 <= max, "{}", kept.count("bytes"));
-        let series = kept.series();
-        assert_eq!(kept.count("left_out_tasks") + series["tasks"].as_array().unwrap().len(), 200);
+        fixture.record(&ids(200));
+        assert!(fixture.count("bytes") as u64 <= max, "{}", fixture.count("bytes"));
+        let series = fixture.series();
+        assert_eq!(fixture.count("left_out_tasks") + series["tasks"].as_array().unwrap().len(), 200);
     }
-    assert!(kept.count("left_out_tasks") > 0);
-    assert_eq!(kept.series()["tasks"][0]["alloc_id"], "docker:c0000", "it was there first");
-    let gauges = kept.metrics.gather();
+    assert!(fixture.count("left_out_tasks") > 0);
+    assert_eq!(fixture.series()["tasks"][0]["alloc_id"], "docker:c0000", "it was there first");
+    let gauges = fixture.metrics.gather();
     let left_out = gauges.iter().find(|family| family.name() == "allostat_history_series_left_out_tasks").unwrap();
     assert!(left_out.get_metric()[0].get_gauge().get_value() > 0.0);
 }
 
 #[test]
 fn ended_allocs_make_room_for_running_ones() {
-    let mut kept = RecentFixture::with(96 << 10);
+    let mut fixture = RecentFixture::with(96 << 10);
     let first = ids(60);
-    (0..60).for_each(|_| kept.record(&first));
+    (0..60).for_each(|_| fixture.record(&first));
     let second: Vec<String> = (0..20).map(|n| format!("docker:d{n:04}")).collect();
-    (0..60).for_each(|_| kept.record(&second));
-    assert_eq!(kept.count("left_out_tasks"), 0);
-    assert_eq!(kept.series()["tasks"].as_array().unwrap().len(), 20);
+    (0..60).for_each(|_| fixture.record(&second));
+    assert_eq!(fixture.count("left_out_tasks"), 0);
+    assert_eq!(fixture.series()["tasks"].as_array().unwrap().len(), 20);
 }
 
 #[test]
 fn a_clock_that_is_set_back_begins_the_curves_again() {
-    let mut kept = RecentFixture::with(8 << 20);
-    (0..5).for_each(|_| kept.record(&ids(1)));
+    let mut fixture = RecentFixture::with(8 << 20);
+    (0..5).for_each(|_| fixture.record(&ids(1)));
     let at = Timestamp(BEGIN - 3_600 * SECOND);
     let back = Snapshot { epoch: 100, ..Snapshot::empty(Arc::new(info()), at) };
-    kept.recent.record(&back, &kept.metrics);
-    assert_eq!(kept.of("docker:c0000")["times"], serde_json::json!([at]));
+    fixture.recent.record(&back, &fixture.metrics);
+    assert_eq!(fixture.of("docker:c0000")["times"], serde_json::json!([at]));
 }
 
 #[test]
 fn growth_is_available_after_five_minutes_and_the_body_is_encoded_once_per_point() {
-    let mut kept = RecentFixture::with(8 << 20);
-    (0..5).for_each(|_| kept.record(&ids(1)));
-    assert!(kept.series()["tasks"][0].get("memory_growth_bytes_per_hour").is_none());
-    (0..25).for_each(|_| kept.record(&ids(1)));
-    let growth = kept.series()["tasks"][0]["memory_growth_bytes_per_hour"].as_f64().unwrap();
+    let mut fixture = RecentFixture::with(8 << 20);
+    (0..5).for_each(|_| fixture.record(&ids(1)));
+    assert!(fixture.series()["tasks"][0].get("memory_growth_bytes_per_hour").is_none());
+    (0..25).for_each(|_| fixture.record(&ids(1)));
+    let growth = fixture.series()["tasks"][0]["memory_growth_bytes_per_hour"].as_f64().unwrap();
     assert!(growth.abs() < 1e7, "it goes up and down by 400 KiB: {growth}");
-    let (first, second) = (kept.recent.series().1, kept.recent.series().1);
+    let (first, second) = (fixture.recent.series().1, fixture.recent.series().1);
     assert_eq!(first.as_ptr(), second.as_ptr());
-    kept.record(&ids(1));
-    assert_ne!(kept.recent.series().0, Timestamp(0));
-    assert_eq!(kept.series()["host"]["times"].as_array().unwrap().len(), 31);
+    fixture.record(&ids(1));
+    assert_ne!(fixture.recent.series().0, Timestamp(0));
+    assert_eq!(fixture.series()["host"]["times"].as_array().unwrap().len(), 31);
 }

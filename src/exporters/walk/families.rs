@@ -50,8 +50,8 @@ fn descriptor<S: HasFields>(rows: &Rows, measure: &Measure<S>) -> MetricDesc {
 
 /// The same instrument is used for a task; for allocs and workloads our own names say whose value it is.
 fn otlp(rows: &Rows, twin: Otlp) -> Otlp {
-    let Some(whose) = rows.otlp else { return twin };
+    let Some(owner) = rows.otlp else { return twin };
     let rest =
         ["allostat.task.", "container.", "k8s.container.", "process."].iter().find_map(|p| twin.name.strip_prefix(p));
-    Otlp { name: keep(format!("allostat.{whose}.{}", rest.unwrap_or(twin.name))), unit: twin.unit }
+    Otlp { name: keep(format!("allostat.{owner}.{}", rest.unwrap_or(twin.name))), unit: twin.unit }
 }

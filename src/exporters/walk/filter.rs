@@ -78,7 +78,7 @@ impl Filter {
     pub fn selection(&self) -> Option<&Selection> {
         self.selection.as_deref()
     }
-    pub fn wants(&self, desc: &MetricDesc, source: Source) -> bool {
+    pub fn selects(&self, desc: &MetricDesc, source: Source) -> bool {
         self.sources.as_ref().is_none_or(|s| s.contains(&source))
             && self.names.as_ref().is_none_or(|n| n.contains(stem(desc.name)))
             && !(self.without_process && desc.name.starts_with("process_"))
@@ -101,25 +101,25 @@ mod tests {
     use crate::model::profile::Profile;
     use crate::model::units::Unit;
 
-    fn wants(filter: &Filter, name: &'static str, source: Source) -> bool {
-        filter.wants(&MetricDesc::gauge(name, Unit::None, "", &[]).from_profile(Profile::Full), source)
+    fn selects(filter: &Filter, name: &'static str, source: Source) -> bool {
+        filter.selects(&MetricDesc::gauge(name, Unit::None, "", &[]).from_profile(Profile::Full), source)
     }
 
     #[test]
     fn metric_filter_matches_names_with_and_without_their_suffix() {
         let filter = Filter::new(["allostat_task_cpu_usage_seconds_total", "allostat_build"], []).unwrap();
-        assert!(wants(&filter, "allostat_task_cpu_usage_seconds_total", Source::Managed));
-        assert!(wants(&filter, "allostat_build_info", Source::Agent));
-        assert!(!wants(&filter, "allostat_allocs", Source::Managed));
+        assert!(selects(&filter, "allostat_task_cpu_usage_seconds_total", Source::Managed));
+        assert!(selects(&filter, "allostat_build_info", Source::Agent));
+        assert!(!selects(&filter, "allostat_allocs", Source::Managed));
     }
 
     #[test]
     fn empty_metric_filter_matches_everything_and_an_unknown_source_is_refused() {
         let everything = Filter::new([], []).unwrap();
-        assert!(wants(&everything, "x", Source::Host) && wants(&everything, "process_x", Source::Agent));
-        assert!(!wants(&everything.without_process(), "process_x", Source::Agent));
+        assert!(selects(&everything, "x", Source::Host) && selects(&everything, "process_x", Source::Agent));
+        assert!(!selects(&everything.without_process(), "process_x", Source::Agent));
         let host = Filter::new([], ["host"]).unwrap();
-        assert!(wants(&host, "x", Source::Host) && !wants(&host, "x", Source::Agent));
+        assert!(selects(&host, "x", Source::Host) && !selects(&host, "x", Source::Agent));
         let message = Filter::new([], ["docker"]).unwrap_err().to_string();
         assert!(message.contains("\"docker\"") && message.contains("managed"), "{message}");
     }
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn family_requested_by_name_is_exposed_whatever_the_profile() {
         let lean = |filter: Filter| filter.selecting(Arc::new(Selection::of(Profile::Lean)));
-        assert!(!wants(&lean(Filter::default()), "allostat_x", Source::Host));
-        assert!(wants(&lean(Filter::new(["allostat_x"], []).unwrap()), "allostat_x", Source::Host));
+        assert!(!selects(&lean(Filter::default()), "allostat_x", Source::Host));
+        assert!(selects(&lean(Filter::new(["allostat_x"], []).unwrap()), "allostat_x", Source::Host));
     }
 }

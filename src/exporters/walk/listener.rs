@@ -65,8 +65,8 @@ pub(super) struct Families<'r, R> {
 }
 
 impl<R: Listener> Families<'_, R> {
-    pub(super) fn wants(&self, desc: &MetricDesc) -> bool {
-        self.filter.wants(desc, self.source)
+    pub(super) fn selects(&self, desc: &MetricDesc) -> bool {
+        self.filter.selects(desc, self.source)
     }
 
     /// A family with a row for every subject, in their order.
@@ -77,7 +77,7 @@ impl<R: Listener> Families<'_, R> {
         cells: &[Labels<'_>],
         points: impl Iterator<Item = C>,
     ) {
-        if !self.wants(desc) {
+        if !self.selects(desc) {
             return;
         }
         let head = Head { desc, source: self.source, rows, cells, bounds: &[] };
@@ -107,7 +107,7 @@ impl<R: Listener> Families<'_, R> {
         (cells, bounds): (&[Labels<'_>], &[f64]),
         all: impl Iterator<Item = HistogramPoint<B>>,
     ) {
-        if !self.wants(desc) {
+        if !self.selects(desc) {
             return;
         }
         let head = Head { desc, source: self.source, rows, cells, bounds };

@@ -151,13 +151,13 @@ impl Columns {
         walk: &Walk<'_>,
     ) {
         let readings = (measured.readings)(walk);
-        let wanted: Vec<&'static Family<S>> = measured.families.iter().filter(|f| out.wants(&f.desc)).collect();
-        let mut rest = wanted.as_slice();
+        let requested: Vec<&'static Family<S>> = measured.families.iter().filter(|f| out.selects(&f.desc)).collect();
+        let mut rest = requested.as_slice();
         while !rest.is_empty() {
-            let (group, others) = rest.split_at(together(rest));
+            let (group, remaining) = rest.split_at(together(rest));
             self.take_out(group, &readings);
             self.expose(out, measured, group, walk, readings.len());
-            rest = others;
+            rest = remaining;
         }
     }
 

@@ -28,9 +28,9 @@ pub struct PeerReading {
     /// What a core can do, in MHz.
     pub core_mhz: Option<f64>,
     /// What its job asks for: MHz, bytes, bytes at most.
-    pub asked_cpu_mhz: Option<u64>,
-    pub asked_memory_bytes: Option<u64>,
-    pub asked_memory_max_bytes: Option<u64>,
+    pub requested_cpu_mhz: Option<u64>,
+    pub requested_memory_bytes: Option<u64>,
+    pub requested_memory_max_bytes: Option<u64>,
     /// Of cgroup v1: what is left to it where memory is short.
     pub memory_soft_limit_bytes: Option<u64>,
     /// Its processes are there.

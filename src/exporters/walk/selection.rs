@@ -47,13 +47,13 @@ impl Selection {
         };
         let (include, exclude) = (of(&self.include), of(&self.exclude));
         let whole = by_name || desc.profile <= self.profile;
-        let asked = by_name || include.iter().any(|pattern| pattern.label.is_none());
+        let is_requested = by_name || include.iter().any(|pattern| pattern.label.is_none());
         let is_exposed = |cell: &Labels<'_>| {
             (whole || include.iter().any(|pattern| pattern.matches(cell)))
                 && !exclude.iter().any(|pattern| pattern.matches(cell))
         };
         let exposed: Vec<bool> = cells.iter().map(is_exposed).collect();
-        let zeros = desc.zeros > self.profile && !asked;
+        let zeros = desc.zeros > self.profile && !is_requested;
         (zeros || exposed.contains(&false)).then_some(LeftOut { exposed, zeros })
     }
 }
@@ -94,8 +94,8 @@ impl Pattern {
     }
     /// Whether it means this cell of a family that it names.
     fn matches(&self, cell: &Labels<'_>) -> bool {
-        let Some((label, wanted)) = &self.label else { return true };
-        cell.iter().any(|(name, value)| name == label && wanted.is_match(value))
+        let Some((label, requested)) = &self.label else { return true };
+        cell.iter().any(|(name, value)| name == label && requested.is_match(value))
     }
 }
 

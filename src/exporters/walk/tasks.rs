@@ -8,7 +8,7 @@ use super::listener::{Families, Listener, SINGLE, by, int, plain};
 use super::rows::{ALLOC_ROWS, TASK_ROWS, Walk};
 use crate::model::metric::Value;
 use crate::model::task::{ShownState, TaskState};
-use crate::snapshot::restarts::{self, knows_how_it_ended};
+use crate::snapshot::restarts::{self, knows_outcome};
 use crate::snapshot::{AllocView, ManagedTask, TaskView};
 
 /// What they say is in the info of their subjects.
@@ -59,7 +59,7 @@ pub(super) fn states(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     out.all(&TASK_TIME_IN_STATE, &TASK_ROWS, &states, dwells);
     let reasons = by("reason", restarts::REASONS);
     let info = &walk.snapshot.info;
-    let is_end_known = |alloc: &AllocView| knows_how_it_ended(alloc.identity.source, info);
+    let is_end_known = |alloc: &AllocView| knows_outcome(alloc.identity.source, info);
     let restarts = walk.tasks.iter().map(|(alloc, (_, task))| task.restarts(is_end_known(alloc)).map(|n| int(n?)));
     out.all(&TASK_RESTARTS, &TASK_ROWS, &reasons, restarts);
 }

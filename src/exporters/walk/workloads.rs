@@ -19,7 +19,7 @@ use crate::model::totals::LatestExemplars;
 use crate::model::units::{Nanos, Timestamp};
 use crate::snapshot::WorkloadView;
 use crate::snapshot::failed::FailedAllocs;
-use crate::snapshot::restarts::{self, says_how_it_ended};
+use crate::snapshot::restarts::{self, reports_outcome};
 use crate::telemetry::durations::{self, Durations, KILLS, STARTS};
 
 pub(super) fn walk(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
@@ -38,12 +38,12 @@ pub(super) fn walk(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
         .map(|view| EventKind::ALL.iter().map(move |kind| int(times(view, kind)).filter(|_| !view.observed)));
     out.all(&WORKLOAD_EVENTS, &WORKLOAD_ROWS, &kinds, events);
     let escalations = views.iter().map(|view| {
-        let n = whose(view.ended.kill_escalations, latest(view, |latest| latest.escalation.as_ref()));
+        let n = with_exemplar(view.ended.kill_escalations, latest(view, |latest| latest.escalation.as_ref()));
         [n.filter(|_| !view.observed)]
     });
     out.all(&KILL_ESCALATIONS, &WORKLOAD_ROWS, SINGLE, escalations);
     let given_up = views.iter().map(|view| {
-        let n = whose(view.ended.abandoned, latest(view, |latest| latest.abandoned.as_ref()));
+        let n = with_exemplar(view.ended.abandoned, latest(view, |latest| latest.abandoned.as_ref()));
         [n.filter(|_| !view.observed)]
     });
     out.all(&GIVEN_UP, &WORKLOAD_ROWS, SINGLE, given_up);
@@ -54,7 +54,7 @@ pub(super) fn walk(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     took(out, walk);
 }
 
-fn whose(n: u64, exemplar: Option<&Exemplar>) -> Option<Point<'_>> {
+fn with_exemplar(n: u64, exemplar: Option<&Exemplar>) -> Option<Point<'_>> {
     Some(Point { value: Value::Int(n), exemplar })
 }
 
@@ -68,7 +68,7 @@ fn latest<'a>(
 
 /// Its runtime reports how its tasks end.
 fn is_end_reported_by_runtime(view: &WorkloadView) -> bool {
-    view.source.is_some_and(says_how_it_ended)
+    view.source.is_some_and(reports_outcome)
 }
 
 /// Of observed workloads only some runtimes report how they end: what none reports has not happened 0 times, but
@@ -83,7 +83,7 @@ fn exits(out: &mut Families<'_, impl Listener>, views: &[&WorkloadView]) {
     let exits = views.iter().map(|view| {
         let (all, is_end_known) = (view.ended.exits.iter().enumerate(), is_end_known(view));
         all.map(move |(outcome, n)| {
-            let n = whose(*n, latest(view, |latest| latest.exits[outcome].as_ref()));
+            let n = with_exemplar(*n, latest(view, |latest| latest.exits[outcome].as_ref()));
             n.filter(|_| is_end_known || outcome == unknown)
         })
     });
@@ -99,11 +99,11 @@ fn exits(out: &mut Families<'_, impl Listener>, views: &[&WorkloadView]) {
     let counted = views.iter().map(|view| {
         let of_code = |code| {
             let n = view.ended.exit_codes.get(code)?;
-            whose(*n, latest(view, |latest| latest.exit_codes.get(code)?.as_ref()))
+            with_exemplar(*n, latest(view, |latest| latest.exit_codes.get(code)?.as_ref()))
         };
         let of_signal = |signal| {
             let n = view.ended.exit_signals.get(signal)?;
-            whose(*n, latest(view, |latest| latest.exit_signals.get(signal)?.as_ref()))
+            with_exemplar(*n, latest(view, |latest| latest.exit_signals.get(signal)?.as_ref()))
         };
         codes.iter().map(of_code).chain(signals.iter().map(of_signal))
     });

@@ -147,7 +147,7 @@ fn kill_listed(directory: &Path, frozen: bool) -> Result<(), CgroupError> {
 }
 
 fn collect_pids(directory: &Path, pids: &mut Vec<u32>) -> Result<(), CgroupError> {
-    let gone = |e: &io::Error| e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(libc::ENODEV);
+    let is_removed = |e: &io::Error| e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(libc::ENODEV);
     let list = |path: &Path, source| CgroupError::List { path: path.to_owned(), source };
     match std::fs::read(directory.join("cgroup.procs")) {
         Ok(text) => {
@@ -155,7 +155,7 @@ fn collect_pids(directory: &Path, pids: &mut Vec<u32>) -> Result<(), CgroupError
                 return Err(list(directory, io::Error::new(io::ErrorKind::InvalidData, error.to_string())));
             }
         }
-        Err(e) if gone(&e) => return Ok(()),
+        Err(e) if is_removed(&e) => return Ok(()),
         // A threaded cgroup: its domain cgroup lists the processes.
         Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
         Err(e) => return Err(list(directory, e)),

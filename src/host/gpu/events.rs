@@ -36,8 +36,8 @@ impl Library {
                     of.push(id.clone());
                 }
                 Err(_) => {
-                    let others: Vec<DeviceId> = ids.iter().filter(|other| *other != id).cloned().collect();
-                    return self.events(&others);
+                    let rest: Vec<DeviceId> = ids.iter().filter(|other| *other != id).cloned().collect();
+                    return self.events(&rest);
                 }
             }
         }

@@ -112,7 +112,7 @@ impl<'a, 'l> ReadAttempt<'a, 'l> {
         ReadAttempt { gpu, refused, failed: Vec::new(), unsupported: Vec::new(), lost: None }
     }
     /// `None`: not supported or failed; or the device is lost, and no further call is made.
-    fn ask<T>(&mut self, name: &'static str, call: impl FnOnce(&Device<'l>) -> Result<T, NvmlError>) -> Option<T> {
+    fn query<T>(&mut self, name: &'static str, call: impl FnOnce(&Device<'l>) -> Result<T, NvmlError>) -> Option<T> {
         if self.lost.is_some() || self.refused.contains(name) {
             return None;
         }
@@ -141,7 +141,7 @@ impl<'a, 'l> ReadAttempt<'a, 'l> {
     }
     /// A number for which the maximum value means "not available".
     fn number(&mut self, name: &'static str, call: impl FnOnce(&Device<'l>) -> Result<u32, NvmlError>) -> Option<u64> {
-        self.ask(name, call).filter(|n| *n != u32::MAX).map(u64::from)
+        self.query(name, call).filter(|n| *n != u32::MAX).map(u64::from)
     }
 }
 
@@ -164,8 +164,8 @@ impl<'l> Gpu<'l> {
     /// GPU is divided (MIG), or a call failed, which the next reading reports. Costs a hundredth of a reading
     /// (docs/figures.md). Errors: the GPU is lost.
     pub fn processes_if_changed(&mut self) -> Result<Option<Vec<DeviceProcess>>, GpuError> {
-        let mut asking = ReadAttempt::of(&self.device, &mut self.refused);
-        let processes = processes(&mut asking);
+        let mut attempt = ReadAttempt::of(&self.device, &mut self.refused);
+        let processes = processes(&mut attempt);
         let now: BTreeMap<_, _> =
             processes.iter().flatten().map(|process| (process.pid, process.memory_bytes)).collect();
         let before = std::mem::replace(&mut self.last_checked, now);
@@ -175,9 +175,9 @@ impl<'l> Gpu<'l> {
         // The instances of a divided GPU report their own processes, so the MIG mode must be known: otherwise the GPU
         // would report them too.
         const DIVIDED: &str = "nvmlDeviceGetMigMode";
-        let mode = changed.as_ref().and_then(|_| asking.ask(DIVIDED, Device::mig_mode));
-        let is_whole = mode.map_or(asking.refused.contains(DIVIDED), |mode| mode.current == 0);
-        match asking.lost {
+        let mode = changed.as_ref().and_then(|_| attempt.query(DIVIDED, Device::mig_mode));
+        let is_whole = mode.map_or(attempt.refused.contains(DIVIDED), |mode| mode.current == 0);
+        match attempt.lost {
             Some(lost) => Err(lost),
             None => Ok(changed.filter(|_| is_whole)),
         }
@@ -187,34 +187,34 @@ impl<'l> Gpu<'l> {
     pub fn read(&mut self) -> Result<GpuReading, GpuError> {
         let Gpu { device, refused, seldom, readings, sampled_to, listed, last_checked: _, activity, link_errors } =
             self;
-        let mut asking = ReadAttempt::of(device, refused);
+        let mut attempt = ReadAttempt::of(device, refused);
         if *readings % SELDOM == 0 {
-            *seldom = read_seldom(&mut asking, link_errors);
+            *seldom = read_seldom(&mut attempt, link_errors);
         }
         *readings += 1;
         let mut values = seldom.clone();
-        read_now(&mut asking, &mut values);
-        read_fields(&mut asking, &mut values);
-        values.activity = asking.ask("nvmlGpmSampleGet", |gpu| activity.since_last(gpu, None)).unwrap_or_default();
-        let instances = read_instances(&mut asking, activity);
-        let all = processes(&mut asking);
+        read_now(&mut attempt, &mut values);
+        read_fields(&mut attempt, &mut values);
+        values.activity = attempt.query("nvmlGpmSampleGet", |gpu| activity.since_last(gpu, None)).unwrap_or_default();
+        let instances = read_instances(&mut attempt, activity);
+        let all = processes(&mut attempt);
         values.processes = all.as_ref().map(|all| all.len() as u64);
         let mut processes = all.filter(|_| instances.is_empty());
         if let Some(processes) = &mut processes {
-            share(&mut asking, processes, sampled_to);
-            account(&mut asking, processes, listed);
+            share(&mut attempt, processes, sampled_to);
+            account(&mut attempt, processes, listed);
         }
-        match asking.lost {
+        match attempt.lost {
             Some(lost) => Err(lost),
             None => {
-                let ReadAttempt { failed, unsupported, .. } = asking;
+                let ReadAttempt { failed, unsupported, .. } = attempt;
                 Ok(GpuReading { values, processes, instances, failed, unsupported })
             }
         }
     }
 }
 
-fn read_seldom(asking: &mut ReadAttempt<'_, '_>, link_errors: &mut [fabric::Errors; 4]) -> DeviceUsage {
+fn read_seldom(attempt: &mut ReadAttempt<'_, '_>, link_errors: &mut [fabric::Errors; 4]) -> DeviceUsage {
     let thresholds = [
         ("slowdown threshold", TemperatureThreshold::Slowdown),
         ("shutdown threshold", TemperatureThreshold::Shutdown),
@@ -232,21 +232,21 @@ fn read_seldom(asking: &mut ReadAttempt<'_, '_>, link_errors: &mut [fabric::Erro
         ("pages retired for an uncorrected error", RetirementCause::DoubleBitEccError),
     ];
     DeviceUsage {
-        threshold: thresholds.map(|(name, of)| asking.number(name, |gpu| gpu.temperature_threshold(of))),
-        clock_max_hertz: clocks.map(|(name, of)| hertz(asking.number(name, |gpu| gpu.max_clock_info(of)))),
-        power_limit_milliwatts: asking.number("nvmlDeviceGetEnforcedPowerLimit", Device::enforced_power_limit),
-        retired_pages: causes.map(|(name, of)| asking.ask(name, |gpu| lists::retired_pages(gpu, &of))),
-        pcie_link_generation: asking.number("nvmlDeviceGetCurrPcieLinkGeneration", Device::current_pcie_link_gen),
-        pcie_link_width: asking.number("nvmlDeviceGetCurrPcieLinkWidth", Device::current_pcie_link_width),
-        ecc_errors: read_ecc(asking),
-        ..read_links(asking, link_errors)
+        threshold: thresholds.map(|(name, of)| attempt.number(name, |gpu| gpu.temperature_threshold(of))),
+        clock_max_hertz: clocks.map(|(name, of)| hertz(attempt.number(name, |gpu| gpu.max_clock_info(of)))),
+        power_limit_milliwatts: attempt.number("nvmlDeviceGetEnforcedPowerLimit", Device::enforced_power_limit),
+        retired_pages: causes.map(|(name, of)| attempt.query(name, |gpu| lists::retired_pages(gpu, &of))),
+        pcie_link_generation: attempt.number("nvmlDeviceGetCurrPcieLinkGeneration", Device::current_pcie_link_gen),
+        pcie_link_width: attempt.number("nvmlDeviceGetCurrPcieLinkWidth", Device::current_pcie_link_width),
+        ecc_errors: read_ecc(attempt),
+        ..read_links(attempt, link_errors)
     }
 }
 
 /// NVLink state and errors, without traffic.
-fn read_links(asking: &mut ReadAttempt<'_, '_>, known: &mut [fabric::Errors; 4]) -> DeviceUsage {
+fn read_links(attempt: &mut ReadAttempt<'_, '_>, known: &mut [fabric::Errors; 4]) -> DeviceUsage {
     let mut values = DeviceUsage::default();
-    let Some(links) = asking.ask("nvmlDeviceGetNvLinkState", |gpu| fabric::links(gpu)) else { return values };
+    let Some(links) = attempt.query("nvmlDeviceGetNvLinkState", |gpu| fabric::links(gpu)) else { return values };
     let up = links.iter().filter(|is_up| **is_up).count();
     values.nvlink_links = [up, links.len() - up].map(|count| Some(count as u64));
     let kinds = [
@@ -258,20 +258,20 @@ fn read_links(asking: &mut ReadAttempt<'_, '_>, known: &mut [fabric::Errors; 4])
     // No link is up: a sum of 0 would be misleading.
     if up > 0 {
         for ((errors, known), (name, kind)) in values.nvlink_errors.iter_mut().zip(known).zip(kinds) {
-            *errors = asking.ask(name, |gpu| fabric::errors(gpu, &links, kind, known));
+            *errors = attempt.query(name, |gpu| fabric::errors(gpu, &links, kind, known));
         }
     }
     values
 }
 
 /// With ECC off there are no counters; 0 would mean "no errors".
-fn read_ecc(asking: &mut ReadAttempt<'_, '_>) -> [[Option<u64>; 2]; 2] {
-    let on = asking.ask("nvmlDeviceGetEccMode", Device::is_ecc_enabled).is_some_and(|mode| mode.currently_enabled);
+fn read_ecc(attempt: &mut ReadAttempt<'_, '_>) -> [[Option<u64>; 2]; 2] {
+    let on = attempt.query("nvmlDeviceGetEccMode", Device::is_ecc_enabled).is_some_and(|mode| mode.currently_enabled);
     let mut of = |name, kind: &MemoryError, counter: EccCounter| {
         if !on {
             return None;
         }
-        asking.ask(name, |gpu| gpu.total_ecc_errors(*kind, counter)).filter(|n| *n != u64::MAX)
+        attempt.query(name, |gpu| gpu.total_ecc_errors(*kind, counter)).filter(|n| *n != u64::MAX)
     };
     let (corrected, uncorrected) = (MemoryError::Corrected, MemoryError::Uncorrected);
     [
@@ -286,21 +286,21 @@ fn read_ecc(asking: &mut ReadAttempt<'_, '_>) -> [[Option<u64>; 2]; 2] {
     ]
 }
 
-fn read_now(asking: &mut ReadAttempt<'_, '_>, values: &mut DeviceUsage) {
-    if let Some(of) = asking.ask("nvmlDeviceGetUtilizationRates", Device::utilization_rates) {
+fn read_now(attempt: &mut ReadAttempt<'_, '_>, values: &mut DeviceUsage) {
+    if let Some(of) = attempt.query("nvmlDeviceGetUtilizationRates", Device::utilization_rates) {
         (values.utilization[0], values.utilization[1]) = (share_of(of.gpu), share_of(of.memory));
     }
-    let encoder = asking.ask("nvmlDeviceGetEncoderUtilization", Device::encoder_utilization);
+    let encoder = attempt.query("nvmlDeviceGetEncoderUtilization", Device::encoder_utilization);
     values.utilization[2] = encoder.and_then(|of| share_of(of.utilization));
-    let decoder = asking.ask("nvmlDeviceGetDecoderUtilization", Device::decoder_utilization);
+    let decoder = attempt.query("nvmlDeviceGetDecoderUtilization", Device::decoder_utilization);
     values.utilization[3] = decoder.and_then(|of| share_of(of.utilization));
-    read_memory(asking, values);
-    if let Some(bar1) = asking.ask("nvmlDeviceGetBAR1MemoryInfo", Device::bar1_memory_info) {
+    read_memory(attempt, values);
+    if let Some(bar1) = attempt.query("nvmlDeviceGetBAR1MemoryInfo", Device::bar1_memory_info) {
         (values.bar1_used_bytes, values.bar1_total_bytes) = (sane(bar1.used), sane(bar1.total));
     }
-    values.temperature[0] = asking.number("nvmlDeviceGetTemperature", |gpu| gpu.temperature(TemperatureSensor::Gpu));
-    values.power_milliwatts = asking.number("nvmlDeviceGetPowerUsage", Device::power_usage);
-    let energy = asking.ask("nvmlDeviceGetTotalEnergyConsumption", Device::total_energy_consumption);
+    values.temperature[0] = attempt.number("nvmlDeviceGetTemperature", |gpu| gpu.temperature(TemperatureSensor::Gpu));
+    values.power_milliwatts = attempt.number("nvmlDeviceGetPowerUsage", Device::power_usage);
+    let energy = attempt.query("nvmlDeviceGetTotalEnergyConsumption", Device::total_energy_consumption);
     values.energy_millijoules = energy.and_then(sane);
     let clocks = [
         ("graphics clock", Clock::Graphics),
@@ -308,19 +308,19 @@ fn read_now(asking: &mut ReadAttempt<'_, '_>, values: &mut DeviceUsage) {
         ("memory clock", Clock::Memory),
         ("video clock", Clock::Video),
     ];
-    values.clock_hertz = clocks.map(|(name, of)| hertz(asking.number(name, |gpu| gpu.clock_info(of))));
-    let reasons = asking.ask("nvmlDeviceGetCurrentClocksThrottleReasons", Device::current_throttle_reasons);
+    values.clock_hertz = clocks.map(|(name, of)| hertz(attempt.number(name, |gpu| gpu.clock_info(of))));
+    let reasons = attempt.query("nvmlDeviceGetCurrentClocksThrottleReasons", Device::current_throttle_reasons);
     // The bits are in the order of `ThrottleReason`.
     values.throttled = reasons.map(|bits| std::array::from_fn(|n| bits.bits() & (1 << n) != 0));
-    values.pcie_replays = asking.number("nvmlDeviceGetPcieReplayCounter", Device::pcie_replay_counter);
+    values.pcie_replays = attempt.number("nvmlDeviceGetPcieReplayCounter", Device::pcie_replay_counter);
     if values.nvlink_links[0].is_some_and(|up| up > 0) {
-        let bytes = asking.ask("NVLink data", |gpu| fabric::bytes(gpu)).unwrap_or_default();
+        let bytes = attempt.query("NVLink data", |gpu| fabric::bytes(gpu)).unwrap_or_default();
         [values.nvlink_transmit_bytes, values.nvlink_receive_bytes] = bytes;
     }
 }
 
-fn read_memory(asking: &mut ReadAttempt<'_, '_>, values: &mut DeviceUsage) {
-    if let Some(memory) = asking.ask("nvmlDeviceGetMemoryInfo", |gpu| lists::memory(gpu)) {
+fn read_memory(attempt: &mut ReadAttempt<'_, '_>, values: &mut DeviceUsage) {
+    if let Some(memory) = attempt.query("nvmlDeviceGetMemoryInfo", |gpu| lists::memory(gpu)) {
         values.memory_used_bytes = sane(memory.used);
         values.memory_free_bytes = sane(memory.free);
         values.memory_reserved_bytes = memory.reserved.and_then(sane);
@@ -329,9 +329,9 @@ fn read_memory(asking: &mut ReadAttempt<'_, '_>, values: &mut DeviceUsage) {
 }
 
 /// One call for all fields; each field has its own result.
-fn read_fields(asking: &mut ReadAttempt<'_, '_>, values: &mut DeviceUsage) {
+fn read_fields(attempt: &mut ReadAttempt<'_, '_>, values: &mut DeviceUsage) {
     let ids = field::ALL.map(FieldId);
-    let Some(answers) = asking.ask("nvmlDeviceGetFieldValues", |gpu| gpu.field_values_for(&ids)) else { return };
+    let Some(answers) = attempt.query("nvmlDeviceGetFieldValues", |gpu| gpu.field_values_for(&ids)) else { return };
     // Answers are matched to ids in request order, since the driver may use other ids.
     let known: BTreeMap<u32, u64> = field::ALL
         .into_iter()
@@ -361,15 +361,15 @@ fn read_fields(asking: &mut ReadAttempt<'_, '_>, values: &mut DeviceUsage) {
 }
 
 fn read_instances<'l>(
-    asking: &mut ReadAttempt<'_, 'l>,
+    attempt: &mut ReadAttempt<'_, 'l>,
     activity: &mut GpmActivity<'l>,
 ) -> Vec<(DeviceId, DeviceUsage, Option<Vec<DeviceProcess>>)> {
-    let divided = asking.ask("nvmlDeviceGetMigMode", Device::mig_mode).is_some_and(|mode| mode.current == 1);
-    if !divided || asking.lost.is_some() {
+    let divided = attempt.query("nvmlDeviceGetMigMode", Device::mig_mode).is_some_and(|mode| mode.current == 1);
+    if !divided || attempt.lost.is_some() {
         return Vec::new();
     }
     let mut all = Vec::new();
-    for instance in super::instances(asking.gpu) {
+    for instance in super::instances(attempt.gpu) {
         let Ok(id) = instance.uuid() else { continue };
         let mut refused = BTreeSet::new();
         let mut own = ReadAttempt::of(&instance, &mut refused);
@@ -378,7 +378,7 @@ fn read_instances<'l>(
         let processes = processes(&mut own);
         values.processes = processes.as_ref().map(|all| all.len() as u64);
         if let (Some(number), _) = instance_ids(&instance) {
-            let own = asking.ask("nvmlGpmMigSampleGet", |gpu| activity.since_last(gpu, Some(number)));
+            let own = attempt.query("nvmlGpmMigSampleGet", |gpu| activity.since_last(gpu, Some(number)));
             values.activity = own.unwrap_or_default();
         }
         all.push((DeviceId::from(id.as_str()), values, processes));
@@ -387,11 +387,11 @@ fn read_instances<'l>(
 }
 
 /// All kinds of processes, each PID once. `None`: the driver reports none of them.
-fn processes(asking: &mut ReadAttempt<'_, '_>) -> Option<Vec<DeviceProcess>> {
+fn processes(attempt: &mut ReadAttempt<'_, '_>) -> Option<Vec<DeviceProcess>> {
     let lists = [
-        asking.ask("nvmlDeviceGetComputeRunningProcesses", |gpu| tried(|| lists::processes(gpu, GpuUse::Compute))),
-        asking.ask("nvmlDeviceGetMPSComputeRunningProcesses", |gpu| tried(|| lists::processes(gpu, GpuUse::Mps))),
-        asking.ask("nvmlDeviceGetGraphicsRunningProcesses", |gpu| tried(|| lists::processes(gpu, GpuUse::Graphics))),
+        attempt.query("nvmlDeviceGetComputeRunningProcesses", |gpu| tried(|| lists::processes(gpu, GpuUse::Compute))),
+        attempt.query("nvmlDeviceGetMPSComputeRunningProcesses", |gpu| tried(|| lists::processes(gpu, GpuUse::Mps))),
+        attempt.query("nvmlDeviceGetGraphicsRunningProcesses", |gpu| tried(|| lists::processes(gpu, GpuUse::Graphics))),
     ];
     // Without the first list the compute processes are not known.
     lists[0].as_ref()?;
@@ -417,13 +417,13 @@ fn tried<T>(list: impl Fn() -> Result<T, NvmlError>) -> Result<T, NvmlError> {
 }
 
 /// The SM utilisation of each process: the mean of its samples since the last reading.
-fn share(asking: &mut ReadAttempt<'_, '_>, processes: &mut [DeviceProcess], sampled_to: &mut u64) {
+fn share(attempt: &mut ReadAttempt<'_, '_>, processes: &mut [DeviceProcess], sampled_to: &mut u64) {
     // Skip this call without processes: it is an expensive one.
     if processes.is_empty() {
         return;
     }
     let since = *sampled_to;
-    let samples = asking.ask("nvmlDeviceGetProcessUtilization", |gpu| lists::samples(gpu, since));
+    let samples = attempt.query("nvmlDeviceGetProcessUtilization", |gpu| lists::samples(gpu, since));
     let mut sums: BTreeMap<u32, (u64, u32)> = BTreeMap::new();
     // Some drivers also return samples from before `since`.
     for sample in samples.into_iter().flatten().filter(|sample| sample.timeStamp > since && sample.smUtil <= 100) {
@@ -441,17 +441,17 @@ fn share(asking: &mut ReadAttempt<'_, '_>, processes: &mut [DeviceProcess], samp
 
 /// With accounting mode on, the driver keeps each process's peak memory, also of those that have ended since the last
 /// reading.
-fn account(asking: &mut ReadAttempt<'_, '_>, processes: &mut Vec<DeviceProcess>, listed: &mut BTreeSet<u32>) {
+fn account(attempt: &mut ReadAttempt<'_, '_>, processes: &mut Vec<DeviceProcess>, listed: &mut BTreeSet<u32>) {
     let now = processes.iter().map(|process| process.pid).collect();
     let before = std::mem::replace(listed, now);
-    if asking.ask("nvmlDeviceGetAccountingMode", Device::is_accounting_enabled) != Some(true) {
+    if attempt.query("nvmlDeviceGetAccountingMode", Device::is_accounting_enabled) != Some(true) {
         return;
     }
     let ended = before.difference(listed).map(|pid| DeviceProcess { ended: true, ..DeviceProcess::of(*pid) });
     processes.extend(ended);
     for process in processes {
-        let kept = asking.ask("nvmlDeviceGetAccountingStats", |gpu| gpu.accounting_stats_for(process.pid));
-        process.memory_peak_bytes = kept.and_then(|kept| kept.max_memory_usage).and_then(sane);
+        let retained = attempt.query("nvmlDeviceGetAccountingStats", |gpu| gpu.accounting_stats_for(process.pid));
+        process.memory_peak_bytes = retained.and_then(|retained| retained.max_memory_usage).and_then(sane);
     }
 }
 

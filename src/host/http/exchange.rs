@@ -75,7 +75,7 @@ pub struct HttpAnswer {
 /// Sends a request on a new connection; returns the head of the response.
 ///
 /// Errors: those of [`super::Client::request`].
-pub fn ask<'a>(
+pub fn send_request<'a>(
     (address, trust): (&'a Address, Trust),
     (verb, target): (RequestMethod, &'a str),
     headers: &'a [(&'a str, &'a str)],
@@ -146,39 +146,39 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("s.sock");
         let listener = UnixListener::bind(&socket).unwrap();
-        let asked = std::thread::spawn(move || {
+        let received = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut asked = Vec::new();
+            let mut request = Vec::new();
             let mut piece = [0; 4096];
-            while !asked.ends_with(b"end\r\n0\r\n\r\n") && !asked.ends_with(b"\r\n\r\n") {
+            while !request.ends_with(b"end\r\n0\r\n\r\n") && !request.ends_with(b"\r\n\r\n") {
                 let n = stream.read(&mut piece).unwrap();
-                asked.extend_from_slice(&piece[..n]);
-                if asked.ends_with(b"\r\n\r\n") && asked.starts_with(b"POST") && !asked.ends_with(b"0\r\n\r\n") {
+                request.extend_from_slice(&piece[..n]);
+                if request.ends_with(b"\r\n\r\n") && request.starts_with(b"POST") && !request.ends_with(b"0\r\n\r\n") {
                     continue;
                 }
             }
             let _ = stream.write_all(answer);
-            String::from_utf8(asked).unwrap()
+            String::from_utf8(request).unwrap()
         });
-        (dir, Address::Unix(socket), asked)
+        (dir, Address::Unix(socket), received)
     }
 
     #[tokio::test]
     async fn an_answer_is_read_piece_by_piece_and_one_without_end_is_refused() {
         let (_dir, address, _) =
             server(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
-        let at = (&address, Trust::Ours);
-        let asked = ask(at, (RequestMethod::Delete, "/x"), &[], Payload::Whole(Bytes::new()));
-        let mut answer = tokio::time::timeout(LONG, asked).await.unwrap().unwrap();
+        let at = (&address, Trust::OwnUser);
+        let pending = send_request(at, (RequestMethod::Delete, "/x"), &[], Payload::Whole(Bytes::new()));
+        let mut answer = tokio::time::timeout(LONG, pending).await.unwrap().unwrap();
         let mut all = Vec::new();
         while let Some(piece) = answer.piece().await.unwrap() {
             all.extend_from_slice(&piece);
         }
         assert_eq!((answer.is_success(), all.as_slice()), (true, &b"abcde"[..]));
 
-        let (_dir, address, asked) = server(b"HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nnot there");
-        let answer = ask(
-            (&address, Trust::Ours),
+        let (_dir, address, pending) = server(b"HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nnot there");
+        let answer = send_request(
+            (&address, Trust::OwnUser),
             (RequestMethod::Delete, "/x?y=1"),
             &[("x-a", "b")],
             Payload::Whole(Bytes::new()),
@@ -186,13 +186,13 @@ mod tests {
         let answer = answer.await.unwrap();
         assert!(answer.status == 404 && !answer.is_success());
         assert!(answer.whole(8).await.is_err(), "one byte more than is taken");
-        let asked = asked.join().unwrap();
-        assert!(asked.starts_with("DELETE /x?y=1 HTTP/1.1\r\n") && asked.contains("x-a: b\r\n"), "{asked}");
+        let requested = pending.join().unwrap();
+        assert!(requested.starts_with("DELETE /x?y=1 HTTP/1.1\r\n") && requested.contains("x-a: b\r\n"), "{requested}");
     }
 
     #[tokio::test]
     async fn piped_request_body_arrives_complete() {
-        let (_dir, address, asked) = server(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        let (_dir, address, pending) = server(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
         let (sender, pieces) = tokio::sync::mpsc::channel(1);
         let feed = tokio::spawn(async move {
             for piece in ["be", "gin", "end"] {
@@ -200,10 +200,12 @@ mod tests {
             }
         });
         let answer =
-            ask((&address, Trust::Ours), (RequestMethod::Post, "/load"), &[], Payload::Piped(pieces)).await.unwrap();
+            send_request((&address, Trust::OwnUser), (RequestMethod::Post, "/load"), &[], Payload::Piped(pieces))
+                .await
+                .unwrap();
         assert_eq!(answer.whole(10).await.unwrap().status, 200);
         feed.await.unwrap();
-        let asked = asked.join().unwrap();
-        assert!(asked.contains("2\r\nbe\r\n3\r\ngin\r\n3\r\nend\r\n0\r\n\r\n"), "{asked}");
+        let requested = pending.join().unwrap();
+        assert!(requested.contains("2\r\nbe\r\n3\r\ngin\r\n3\r\nend\r\n0\r\n\r\n"), "{requested}");
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::exchange::{HttpAnswer, Payload, RequestMethod, ask};
+use super::exchange::{HttpAnswer, Payload, RequestMethod, send_request};
 use super::{Address, HttpError, TlsFiles};
 use crate::host::peer::Trust;
 
@@ -160,18 +160,18 @@ fn decoded(text: &str) -> String {
 }
 
 fn without_dots(path: &str) -> String {
-    let mut kept: Vec<&str> = Vec::new();
+    let mut retained: Vec<&str> = Vec::new();
     for component in path.split('/').skip(1) {
         match component {
             ".." => {
-                kept.pop();
+                retained.pop();
             }
             "." => {}
-            other => kept.push(other),
+            other => retained.push(other),
         }
     }
     let is_directory = path.ends_with("/.") || path.ends_with("/..");
-    format!("/{}{}", kept.join("/"), if is_directory { "/" } else { "" })
+    format!("/{}{}", retained.join("/"), if is_directory { "/" } else { "" })
 }
 
 /// A download request.
@@ -224,9 +224,13 @@ pub fn fetch<'a>(request: FetchRequest<'a>) -> impl Future<Output = Result<HttpA
                 headers.push(("host", &authority));
             }
             let target = url.target();
-            let asked =
-                ask((&address, Trust::Named), (RequestMethod::Get, &target), &headers, Payload::Whole(Bytes::new()));
-            let answer = tokio::time::timeout(request.patience, asked).await;
+            let answer = send_request(
+                (&address, Trust::Named),
+                (RequestMethod::Get, &target),
+                &headers,
+                Payload::Whole(Bytes::new()),
+            );
+            let answer = tokio::time::timeout(request.patience, answer).await;
             let late = |_| HttpError::Timeout { address: address.clone(), after: request.patience };
             let answer = answer.map_err(late)??;
             match (answer.status, answer.header("location")) {

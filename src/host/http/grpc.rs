@@ -59,8 +59,8 @@ impl GrpcCaller {
         message: &[u8],
         is_packed: bool,
     ) -> Result<GrpcReply, HttpError> {
-        let kept = self.connection.take();
-        let call = call(&self.address, kept, (path, headers), framed(message, is_packed), self.largest_answer);
+        let retained = self.connection.take();
+        let call = call(&self.address, retained, (path, headers), framed(message, is_packed), self.largest_answer);
         match self.runtime.block_on(within(self.timeout, call)) {
             Some(Ok((sender, reply))) => {
                 self.connection = Some(sender);
@@ -96,7 +96,7 @@ fn framed(message: &[u8], is_packed: bool) -> Bytes {
 
 fn call<'a>(
     address: &'a Address,
-    kept: Option<SendRequest<Full<Bytes>>>,
+    retained: Option<SendRequest<Full<Bytes>>>,
     (path, headers): (&'a str, &'a [(&'a str, &'a str)]),
     message: Bytes,
     largest_answer: usize,
@@ -104,7 +104,7 @@ fn call<'a>(
     async move {
         let broken = |e: &(dyn Error + 'static)| broken(address, e);
         process_pending_events().await;
-        let mut sender = match kept {
+        let mut sender = match retained {
             Some(sender) if !sender.is_closed() => sender,
             _ => connect(address).await?,
         };

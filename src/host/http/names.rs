@@ -22,7 +22,7 @@ const FRESH: Duration = Duration::from_secs(5);
 /// Answers that are kept, and questions that wait.
 const MOST: usize = 1024;
 
-static NAMES: LazyLock<Arc<NameCache>> = LazyLock::new(|| NameCache::new(look_up));
+static NAMES: LazyLock<Arc<NameCache>> = LazyLock::new(|| NameCache::new(resolve));
 
 /// A TCP connection to `host:port`, IPv6 addresses in brackets. Errors: as the kernel or the resolver has them;
 /// `InvalidInput`: not of this form.
@@ -40,7 +40,7 @@ pub(super) fn connect(authority: &str) -> impl Future<Output = io::Result<TcpStr
     }
 }
 
-fn look_up(host: &str) -> io::Result<Vec<IpAddr>> {
+fn resolve(host: &str) -> io::Result<Vec<IpAddr>> {
     Ok((host, 0).to_socket_addrs()?.map(|address| address.ip()).collect())
 }
 
@@ -49,7 +49,7 @@ type Answer = Result<Arc<[IpAddr]>, (io::ErrorKind, String)>;
 
 /// Resolves host names on its own threads, and remembers the addresses.
 struct NameCache {
-    look_up: fn(&str) -> io::Result<Vec<IpAddr>>,
+    resolve: fn(&str) -> io::Result<Vec<IpAddr>>,
     state: Mutex<NameQueries>,
 }
 
@@ -58,18 +58,18 @@ struct NameCache {
 struct NameQueries {
     waiting: VecDeque<String>,
     /// From the first question for a name to its answer.
-    asked: HashMap<String, watch::Sender<Option<Answer>>>,
+    pending: HashMap<String, watch::Sender<Option<Answer>>>,
     answered: HashMap<String, (Answer, Instant)>,
     threads: usize,
 }
 
 impl NameCache {
-    fn new(look_up: fn(&str) -> io::Result<Vec<IpAddr>>) -> Arc<NameCache> {
-        Arc::new(NameCache { look_up, state: Mutex::default() })
+    fn new(lookup: fn(&str) -> io::Result<Vec<IpAddr>>) -> Arc<NameCache> {
+        Arc::new(NameCache { resolve: lookup, state: Mutex::default() })
     }
 
     async fn addresses(self: &Arc<Self>, host: &str) -> io::Result<Arc<[IpAddr]>> {
-        let mut answer = match self.ask(host)? {
+        let mut answer = match self.query(host)? {
             Ok(answer) => return answer.map_err(|(kind, text)| io::Error::new(kind, text)),
             Err(answer) => answer,
         };
@@ -79,25 +79,25 @@ impl NameCache {
     }
 
     /// What is known, or where the answer arrives.
-    fn ask(self: &Arc<Self>, host: &str) -> io::Result<Result<Answer, watch::Receiver<Option<Answer>>>> {
+    fn query(self: &Arc<Self>, host: &str) -> io::Result<Result<Answer, watch::Receiver<Option<Answer>>>> {
         let mut state = self.lock();
         if let Some((answer, at)) = state.answered.get(host)
             && at.elapsed() < FRESH
         {
             return Ok(Ok(answer.clone()));
         }
-        if let Some(asked) = state.asked.get(host) {
-            return Ok(Err(asked.subscribe()));
+        if let Some(waiter) = state.pending.get(host) {
+            return Ok(Err(waiter.subscribe()));
         }
         if state.waiting.len() >= MOST {
-            let NameQueries { waiting, asked, .. } = &mut *state;
-            waiting.retain(|name| is_wanted(asked, name));
+            let NameQueries { waiting, pending: waiter, .. } = &mut *state;
+            waiting.retain(|name| has_waiters(waiter, name));
         }
         if state.waiting.len() >= MOST {
             return Err(io::Error::other(format!("{MOST} names wait for the name server")));
         }
         let (sender, receiver) = watch::channel(None);
-        state.asked.insert(host.to_owned(), sender);
+        state.pending.insert(host.to_owned(), sender);
         state.waiting.push_back(host.to_owned());
         if state.threads < THREADS {
             let names = Arc::clone(self);
@@ -106,7 +106,7 @@ impl NameCache {
                 // Another thread comes to it.
                 Err(_) if state.threads > 0 => {}
                 Err(error) => {
-                    state.asked.remove(host);
+                    state.pending.remove(host);
                     state.waiting.pop_back();
                     return Err(error);
                 }
@@ -126,7 +126,7 @@ impl NameCache {
                 };
                 host
             };
-            let found = (self.look_up)(&host);
+            let found = (self.resolve)(&host);
             let answer = found.map(Arc::from).map_err(|error| (error.kind(), error.to_string()));
             self.lock().close(host, answer);
         }
@@ -138,19 +138,19 @@ impl NameCache {
 }
 
 /// Whether a caller still waits; if not, the question is forgotten.
-fn is_wanted(asked: &mut HashMap<String, watch::Sender<Option<Answer>>>, host: &str) -> bool {
-    let is_wanted = asked.get(host).is_some_and(|asked| asked.receiver_count() > 0);
-    if !is_wanted {
-        asked.remove(host);
+fn has_waiters(pending: &mut HashMap<String, watch::Sender<Option<Answer>>>, host: &str) -> bool {
+    let is_selected = pending.get(host).is_some_and(|pending| pending.receiver_count() > 0);
+    if !is_selected {
+        pending.remove(host);
     }
-    is_wanted
+    is_selected
 }
 
 impl NameQueries {
     /// The oldest question that a caller still waits for.
     fn next(&mut self) -> Option<String> {
         while let Some(host) = self.waiting.pop_front() {
-            if is_wanted(&mut self.asked, &host) {
+            if has_waiters(&mut self.pending, &host) {
                 return Some(host);
             }
         }
@@ -158,8 +158,8 @@ impl NameQueries {
     }
 
     fn close(&mut self, host: String, answer: Answer) {
-        if let Some(asked) = self.asked.remove(&host) {
-            asked.send_replace(Some(answer.clone()));
+        if let Some(pending) = self.pending.remove(&host) {
+            pending.send_replace(Some(answer.clone()));
         }
         if self.answered.len() >= MOST {
             self.answered.retain(|_, (_, at)| at.elapsed() < FRESH);
@@ -194,14 +194,14 @@ mod tests {
             Ok(vec![IpAddr::from([127, 0, 0, 1])])
         });
         run(async {
-            let held: Vec<_> = (0..THREADS).map(|n| names.ask(&format!("dead{n}")).unwrap()).collect();
+            let held: Vec<_> = (0..THREADS).map(|n| names.query(&format!("dead{n}")).unwrap()).collect();
             while CALLS.load(Ordering::SeqCst) < THREADS {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             for n in THREADS..10_000 {
                 let host = format!("dead{n}");
-                let asked = tokio::time::timeout(Duration::ZERO, names.addresses(&host));
-                assert!(asked.await.is_err());
+                let pending = tokio::time::timeout(Duration::ZERO, names.addresses(&host));
+                assert!(pending.await.is_err());
             }
             assert_eq!((names.lock().threads, held.len()), (THREADS, THREADS));
             assert!(names.lock().waiting.len() <= MOST);

@@ -56,12 +56,12 @@ pub struct ProbeAnswer {
 /// Errors: no connection, or the response is not HTTP.
 pub fn http<'a>(
     address: &'a Address,
-    asked: &'a ProbeRequest,
+    probe: &'a ProbeRequest,
     most: usize,
 ) -> impl Future<Output = Result<ProbeAnswer, HttpError>> + Send + 'a {
     async move {
         let mut sender = connect((address, Trust::Named)).await?;
-        let request = request(address, asked).map_err(|e| broken(address, &e))?;
+        let request = request(address, probe).map_err(|e| broken(address, &e))?;
         let answer = sender.send_request(request).await.map_err(|e| broken(address, &e))?;
         let (status, mut body) = (answer.status().as_u16(), answer.into_body());
         let mut first = BytesMut::new();
@@ -76,13 +76,13 @@ pub fn http<'a>(
     }
 }
 
-fn request(address: &Address, asked: &ProbeRequest) -> Result<hyper::Request<Full<Bytes>>, hyper::http::Error> {
+fn request(address: &Address, probe: &ProbeRequest) -> Result<hyper::Request<Full<Bytes>>, hyper::http::Error> {
     let (Address::Tcp(host) | Address::Tls(host, _)) = address else {
         return hyper::Request::builder().body(Full::default());
     };
-    let target = if asked.target.starts_with('/') { asked.target.clone() } else { format!("/{}", asked.target) };
-    let mut request = hyper::Request::builder().method(asked.method.as_str()).uri(target);
-    let is_given = |name: &str| asked.headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name));
+    let target = if probe.target.starts_with('/') { probe.target.clone() } else { format!("/{}", probe.target) };
+    let mut request = hyper::Request::builder().method(probe.method.as_str()).uri(target);
+    let is_given = |name: &str| probe.headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name));
     let defaults = [
         ("host", host.as_str()),
         ("user-agent", concat!("allostat/", env!("CARGO_PKG_VERSION"))),
@@ -92,10 +92,10 @@ fn request(address: &Address, asked: &ProbeRequest) -> Result<hyper::Request<Ful
     for (name, value) in defaults.into_iter().filter(|(name, _)| !is_given(name)) {
         request = request.header(name, value);
     }
-    for (name, value) in &asked.headers {
+    for (name, value) in &probe.headers {
         request = request.header(name.as_str(), value.as_str());
     }
-    request.body(Full::new(asked.body.clone()))
+    request.body(Full::new(probe.body.clone()))
 }
 
 /// Succeeds if the server accepts a connection.
@@ -211,7 +211,7 @@ mod tests {
     fn get() -> ProbeRequest {
         ProbeRequest { method: "GET".into(), target: "/ok".into(), headers: Vec::new(), body: Bytes::new() }
     }
-    async fn asked(address: SocketAddr) -> Result<ProbeAnswer, HttpError> {
+    async fn probe_once(address: SocketAddr) -> Result<ProbeAnswer, HttpError> {
         let address = probe_address(&address.ip().to_string(), address.port(), ProbeTls::Plain);
         tokio::time::timeout(LONG, http(&address, &get(), 16)).await.unwrap()
     }
@@ -219,24 +219,24 @@ mod tests {
     #[tokio::test]
     async fn body_is_read_to_its_limit_and_no_redirect_is_followed() {
         let endless = server(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", b"5\r\nabcde\r\n").await;
-        let answer = asked(endless).await.unwrap();
+        let answer = probe_once(endless).await.unwrap();
         assert_eq!((answer.status, answer.body.as_ref()), (200, &b"abcdeabcdeabcdea"[..]));
         let moved =
             server(b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n", b"").await;
-        assert_eq!(asked(moved).await.unwrap().status, 302);
+        assert_eq!(probe_once(moved).await.unwrap().status, 302);
         let nonsense = server(b"\xff\xfe\xfd\r\n\r\n", b"").await;
-        assert!(asked(nonsense).await.is_err());
+        assert!(probe_once(nonsense).await.is_err());
     }
 
     #[test]
     fn request_has_the_headers_of_its_check_before_our_own() {
         let address = probe_address("a.lab", 80, ProbeTls::Plain);
         let headers = vec![("Host".to_owned(), "b.lab".to_owned()), ("X-A".to_owned(), "1".to_owned())];
-        let asked = ProbeRequest { target: "no-slash".into(), headers, ..get() };
-        let request = request(&address, &asked).unwrap();
+        let probe = ProbeRequest { target: "no-slash".into(), headers, ..get() };
+        let request = request(&address, &probe).unwrap();
         assert_eq!((request.uri().path(), request.headers().get_all("host").iter().count()), ("/no-slash", 1));
         assert_eq!(request.headers().get("host").unwrap(), "b.lab");
-        let bad = ProbeRequest { target: "/a b\n".into(), ..asked };
+        let bad = ProbeRequest { target: "/a b\n".into(), ..probe };
         assert!(super::request(&address, &bad).is_err());
     }
 
@@ -262,8 +262,8 @@ mod tests {
             }
         });
         let address = probe_address("127.0.0.1", address.port(), ProbeTls::Plain);
-        let ask = async |service: &str| tokio::time::timeout(LONG, grpc(&address, service)).await.unwrap();
-        assert_eq!(ask("").await, Ok(()));
-        assert_eq!(ask("ill").await, Err("NOT_SERVING".to_owned()));
+        let query = async |service: &str| tokio::time::timeout(LONG, grpc(&address, service)).await.unwrap();
+        assert_eq!(query("").await, Ok(()));
+        assert_eq!(query("ill").await, Err("NOT_SERVING".to_owned()));
     }
 }

@@ -68,24 +68,24 @@ impl Client {
         let headers =
             [[("content-type", "application/json")].as_slice(), authorized(&authorization).as_slice()].concat();
         let at: ServerAddress<'_> = (&address, trust);
-        let asked = async {
+        let request = async {
             match open(at, (protocol, target), &headers, body).await? {
                 TunnelAnswer::Open(stream) => Ok(Ok(stream)),
                 TunnelAnswer::Refused(answer) => Ok(Err(answer.whole(LARGEST_REFUSAL).await?)),
             }
         };
         let late = || HttpError::Timeout { address: address.clone(), after: timeout };
-        let stream = match runtime.block_on(within(timeout, asked)).ok_or_else(late)?? {
+        let stream = match runtime.block_on(within(timeout, request)).ok_or_else(late)?? {
             Ok(stream) => stream,
             Err(refused) => return Ok(TunnelOpened::Refused(refused)),
         };
         let set_up = |source: io::Error| HttpError::Setup { source };
-        let (theirs, ours) = BlockingStream::pair().map_err(set_up)?;
-        ours.set_nonblocking(true).map_err(set_up)?;
+        let (peer, own) = BlockingStream::pair().map_err(set_up)?;
+        own.set_nonblocking(true).map_err(set_up)?;
         let carry = move || {
             runtime.block_on(async move {
-                let Ok(ours) = UnixStream::from_std(ours) else { return };
-                let ((mut from, mut to), (mut read, mut write)) = (split(stream), ours.into_split());
+                let Ok(own) = UnixStream::from_std(own) else { return };
+                let ((mut from, mut to), (mut read, mut write)) = (split(stream), own.into_split());
                 // Apart: the other side may close before it has read all, and what it sent counts all the same.
                 let down = async {
                     let _ = copy(&mut from, &mut write).await;
@@ -99,6 +99,6 @@ impl Client {
             });
         };
         std::thread::Builder::new().name("tunnel".into()).spawn(carry).map_err(set_up)?;
-        Ok(TunnelOpened::Open(theirs))
+        Ok(TunnelOpened::Open(peer))
     }
 }

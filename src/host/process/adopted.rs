@@ -43,8 +43,8 @@ impl AdoptedChildren {
     /// Scans for zombies, some seconds after the last scan. Reaps those that were present then too; returns their
     /// number. Source: `waitid`, and `/proc/PID/stat` of every process if a child has ended.
     pub fn reap(&mut self) -> io::Result<usize> {
-        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let ended = match waitid(WaitId::All, look) {
+        let update = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let ended = match waitid(WaitId::All, update) {
             Ok(ended) => ended.is_some(),
             Err(rustix::io::Errno::CHILD) => false,
             Err(e) => return Err(e.into()),
@@ -54,9 +54,9 @@ impl AdoptedChildren {
             return Ok(0);
         }
         let mut there = zombies()?;
-        let ours = awaited();
-        there.retain(|id| !ours.contains(&id.pid));
-        drop(ours);
+        let own = awaited();
+        there.retain(|id| !own.contains(&id.pid));
+        drop(own);
         let mut reaped = 0;
         for id in there.iter().filter(|id| self.seen.contains(id)) {
             let Some(pid) = super::to_pid(id.pid) else { continue };

@@ -18,7 +18,7 @@ pub fn group(name: &str) -> Result<u32, GroupError> {
         // For the kernel, u32::MAX means "leave unchanged".
         return if number == u32::MAX { Err(unknown()) } else { Ok(number) };
     }
-    let wanted = CString::new(name).map_err(|_| unknown())?;
+    let c_name = CString::new(name).map_err(|_| unknown())?;
     let mut buffer: Vec<libc::c_char> = vec![0; 1024];
     loop {
         // SAFETY: an all-zero group is valid. The function writes into `entry` and into `buffer`, whose length it gets;
@@ -26,7 +26,7 @@ pub fn group(name: &str) -> Result<u32, GroupError> {
         let (error, found, gid) = unsafe {
             let mut entry: libc::group = std::mem::zeroed();
             let mut found = std::ptr::null_mut();
-            let (name, room) = (wanted.as_ptr(), buffer.len());
+            let (name, room) = (c_name.as_ptr(), buffer.len());
             let error = libc::getgrnam_r(name, &raw mut entry, buffer.as_mut_ptr(), room, &raw mut found);
             (error, !found.is_null(), entry.gr_gid)
         };

@@ -271,7 +271,7 @@ impl LaunchParameters {
                 }
             }
             if let Some(RunningSandbox { sandbox, .. }) = confined {
-                done(Step::Capabilities, sandbox::bound(sandbox.kept));
+                done(Step::Capabilities, sandbox::bound(sandbox.capabilities));
             }
             if let Some((uid, gid, groups)) = &self.user {
                 // Direct system calls: glibc's wrappers synchronise threads, and there are none.
@@ -286,7 +286,7 @@ impl LaunchParameters {
                 }
             }
             if let Some(RunningSandbox { sandbox, .. }) = confined {
-                done(Step::Capabilities, sandbox::give_up(sandbox.kept));
+                done(Step::Capabilities, sandbox::give_up(sandbox.capabilities));
             }
             if libc::chdir(self.directory.as_ptr()) < 0 {
                 fail(Step::Directory);

@@ -42,7 +42,7 @@ impl ResourceLimit {
         Some((resource, libc::rlimit { rlim_cur: number(self.soft), rlim_max: number(self.hard) }))
     }
     /// The limit of this process with the same name.
-    pub fn here(&self) -> Option<ResourceLimit> {
+    pub fn current(&self) -> Option<ResourceLimit> {
         let (resource, mut limit) = self.for_kernel()?;
         // SAFETY: writes one local rlimit.
         let answer = unsafe { libc::getrlimit(resource, &raw mut limit) };

@@ -39,7 +39,7 @@ pub struct Sandbox {
     /// An existing network namespace; `None`: the current one.
     pub network: Option<OwnedFd>,
     /// The capabilities that the main process may have at most.
-    pub kept: Capabilities,
+    pub capabilities: Capabilities,
     pub filters: Vec<Vec<libc::sock_filter>>,
 }
 
@@ -111,15 +111,15 @@ impl RunningSandbox {
     /// [`Sandbox::network`].
     ///
     /// Errors: the main process is not running, or its namespaces cannot be opened.
-    pub fn beside(
+    pub fn join(
         main: u32,
         (own_pids, own_ipc): (bool, bool),
         network: Option<&Path>,
-        (kept, filters): (Capabilities, Vec<Vec<libc::sock_filter>>),
+        (retained, filters): (Capabilities, Vec<Vec<libc::sock_filter>>),
     ) -> io::Result<RunningSandbox> {
         let network = network.map(File::open).transpose()?.map(OwnedFd::from);
         let root = RootPlan { directory: c"/".to_owned(), pivots: false, whole_trees: false, steps: Vec::new() };
-        let sandbox = Sandbox { root, own_pids, own_ipc, network, kept, filters };
+        let sandbox = Sandbox { root, own_pids, own_ipc, network, capabilities: retained, filters };
         let (pids, namespaces) = sandbox.join(main).map_err(|e| io::Error::from_raw_os_error(e.errno))?;
         // A dummy pipe: the init belongs to another supervisor.
         let (_, keep) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -143,7 +143,7 @@ impl Sandbox {
         let failed = |step| move |errno: Errno| SandboxError { step, errno: errno.raw_os_error() };
         let (keep_in, keep_out) = pipe_with(PipeFlags::CLOEXEC).map_err(failed(SandboxStep::Fork))?;
         let (errors_in, errors_out) = pipe_with(PipeFlags::CLOEXEC).map_err(failed(SandboxStep::Fork))?;
-        let title = ProcessTitle::ours();
+        let title = ProcessTitle::current();
         let blocked = block_signals();
         let pid = clone_with(self.flags(), None);
         if pid != Ok(0) {
@@ -159,7 +159,7 @@ impl Sandbox {
         let built = self.join(pid).and_then(|init| {
             // Fails if the init has exited; its report says why.
             let _ = rustix::io::write(&keep_out, b"g");
-            heard(&errors_in).map(|()| init)
+            read_result(&errors_in).map(|()| init)
         });
         match built {
             Ok((pids, namespaces)) => Ok(SandboxInit { pid, pids, namespaces, _keep: keep_out }),
@@ -264,7 +264,7 @@ impl Sandbox {
 }
 
 /// An empty read means success.
-fn heard(errors: &OwnedFd) -> Result<(), SandboxError> {
+fn read_result(errors: &OwnedFd) -> Result<(), SandboxError> {
     let mut report = [0_u8; 6];
     match rustix::io::retry_on_intr(|| rustix::io::read(errors, &mut report)) {
         Ok(0) => Ok(()),
@@ -299,9 +299,9 @@ fn harden() -> Result<(), Errno> {
 }
 
 /// Drops capabilities from the bounding set, before the main process changes its user.
-pub(super) fn bound(kept: Capabilities) -> Result<(), Errno> {
+pub(super) fn bound(capabilities: Capabilities) -> Result<(), Errno> {
     for number in 0..64 {
-        if kept.bits() & (1 << number) != 0 {
+        if capabilities.bits() & (1 << number) != 0 {
             continue;
         }
         match rustix::thread::remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << number)) {
@@ -315,8 +315,8 @@ pub(super) fn bound(kept: Capabilities) -> Result<(), Errno> {
 }
 
 /// Sets the capabilities after the change of user (also for users other than root, as in Nomad), and no_new_privs.
-pub(super) fn give_up(kept: Capabilities) -> Result<(), Errno> {
-    let set = CapabilitySet::from_bits_retain(kept.bits());
+pub(super) fn give_up(capabilities: Capabilities) -> Result<(), Errno> {
+    let set = CapabilitySet::from_bits_retain(capabilities.bits());
     rustix::thread::set_capabilities(None, CapabilitySets { effective: set, permitted: set, inheritable: set })?;
     for one in set.iter() {
         rustix::thread::configure_capability_in_ambient_set(one, true)?;
@@ -346,7 +346,7 @@ pub(super) fn filter(filters: &[Vec<libc::sock_filter>]) -> Result<(), Errno> {
 struct ProcessTitle(Option<(u64, usize)>);
 
 impl ProcessTitle {
-    fn ours() -> ProcessTitle {
+    fn current() -> ProcessTitle {
         let found = std::fs::read("/proc/self/stat").ok().and_then(|stat| pid_stat::arguments(&stat));
         ProcessTitle(found.and_then(|(from, to)| Some((from, usize::try_from(to - from).ok()?))))
     }

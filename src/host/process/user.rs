@@ -45,7 +45,7 @@ pub fn account(name: &str) -> Result<Account, UserError> {
 fn in_database(name: &str) -> Result<Account, UserError> {
     let lookup = |source| UserError::Lookup { name: name.to_owned(), source };
     let unknown = || UserError::Unknown { name: name.to_owned() };
-    let wanted = CString::new(name).map_err(|_| unknown())?;
+    let c_name = CString::new(name).map_err(|_| unknown())?;
     let mut buffer: Vec<libc::c_char> = vec![0; 1024];
     loop {
         // SAFETY: an all-zero passwd is valid. The functions write into `entry` and into `buffer`, whose length they
@@ -56,7 +56,7 @@ fn in_database(name: &str) -> Result<Account, UserError> {
             let error = match name.parse::<u32>() {
                 Ok(uid) => libc::getpwuid_r(uid, &raw mut entry, buffer.as_mut_ptr(), buffer.len(), &raw mut found),
                 Err(_) => {
-                    let name = wanted.as_ptr();
+                    let name = c_name.as_ptr();
                     libc::getpwnam_r(name, &raw mut entry, buffer.as_mut_ptr(), buffer.len(), &raw mut found)
                 }
             };

@@ -78,8 +78,8 @@ pub(super) fn parse(text: &str) -> Result<CronExpression, String> {
     let (second, rest) = match fields.len() {
         0..5 => {
             let count = fields.len();
-            let wanted = "minute, hour, day of month, month and day of week";
-            return Err(format!("{text:?} has {count} of at least 5 fields: {wanted}"));
+            let expected = "minute, hour, day of month, month and day of week";
+            return Err(format!("{text:?} has {count} of at least 5 fields: {expected}"));
         }
         5 | 6 => (None, fields.as_slice()),
         _ => (fields.first(), &fields[1..7]),

@@ -5,7 +5,7 @@ use hcl_edit::expr::Expression;
 use hcl_edit::structure::Block;
 
 use super::basis::{Evaluated, EvaluationFault};
-use super::given::GivenValue;
+use super::inputs::GivenValue;
 use super::references;
 use super::scope::EvaluationScope;
 use super::types::VariableType;

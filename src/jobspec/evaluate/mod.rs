@@ -4,7 +4,7 @@
 //! ```text
 //! variables  `variable` blocks                      locals     `locals` blocks
 //! secrets    values of sensitive variables          recorded   what a command read, for the agent
-//! given      values from outside of the file        constants  what stands for itself
+//! inputs     values from outside of the file        constants  what stands for itself
 //! scope      names, expressions, templates          operators  arithmetic, comparison, logic
 //! functions  one table, a file for each subject     value      kinds and how they turn into each other
 //! basis      faults, budget, what is outside of the file
@@ -16,7 +16,7 @@
 pub mod basis;
 mod constants;
 pub mod functions;
-pub mod given;
+pub mod inputs;
 mod locals;
 mod members;
 mod operators;

@@ -7,7 +7,8 @@ use super::value::HclValue;
 use crate::jobspec::diagnostic::Span;
 
 pub(super) fn unary(operator: UnaryOperator, value: HclValue, span: &Span) -> Evaluated {
-    let wrong = |wants: &str| EvaluationFault::new(span.clone(), format!("this takes {wants}, not {}", value.kind()));
+    let wrong =
+        |required: &str| EvaluationFault::new(span.clone(), format!("this takes {required}, not {}", value.kind()));
     match operator {
         UnaryOperator::Not => value.to_bool().map(|b| HclValue::Bool(!b)).ok_or_else(|| wrong("true or false")),
         UnaryOperator::Neg => match value.to_number() {

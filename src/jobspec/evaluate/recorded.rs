@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::basis::ExternalInputs;
-use super::given::GivenVariables;
+use super::inputs::GivenVariables;
 
 /// A job file with everything that its evaluation needs: the body of `POST /v1/jobs?form=inputs`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use hcl_edit::structure::{Block, Body, Structure};
 
 use super::basis::EvaluationFault;
 use super::constants::{constant, place, read};
-use super::given::GivenVariables;
+use super::inputs::GivenVariables;
 use super::scope::EvaluationScope;
 use super::types::{VariableType, type_of};
 use super::value::HclValue;
@@ -110,7 +110,7 @@ fn add(text: &str, values: &mut SensitiveValues) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::given::GivenValue;
+    use super::super::inputs::GivenValue;
     use crate::jobspec::evaluate::basis::NoExternalInputs;
     use crate::jobspec::hcl::Inputs;
     use crate::jobspec::{GivenVariables, parse_with};

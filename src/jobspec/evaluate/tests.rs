@@ -344,10 +344,10 @@ fn text_of_a_dynamic_block_counts_once_for_each_element() {
     assert!(parse(&tasks_with_text(1, 220 << 10)).is_ok());
     let errors = parse(&tasks_with_text(1_000, 220 << 10)).unwrap_err();
     assert_eq!(errors.0.len(), 1, "{errors}");
-    let said = errors.to_string();
+    let error = errors.to_string();
     let expected = "x.hcl:3:2: error: values and expanded blocks take more than 16 MiB\n    3 |  dynamic \"task\" {";
-    assert!(said.starts_with(expected), "{said}");
-    assert!(said.contains("make it smaller: fewer elements, or several job files"), "{said}");
+    assert!(error.starts_with(expected), "{error}");
+    assert!(error.contains("make it smaller: fewer elements, or several job files"), "{error}");
 }
 
 #[test]

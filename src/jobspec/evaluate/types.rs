@@ -90,7 +90,7 @@ pub(super) fn type_of(expression: &Expression) -> Evaluated<VariableType> {
 /// Errors: what it is instead. The value itself is not shown.
 pub(super) fn converted(value: HclValue, kind: &VariableType) -> Result<HclValue, String> {
     let is = value.kind();
-    let wrong = |wanted: &str| format!("it is {wanted}, not {is}");
+    let wrong = |expected: &str| format!("it is {expected}, not {is}");
     match (kind, value) {
         (_, HclValue::Null) => Ok(HclValue::Null),
         (VariableType::Any, value) => Ok(value),

@@ -8,7 +8,7 @@ use hcl_edit::structure::{Block, Body, Structure};
 
 use super::basis::{Evaluated, EvaluationFault, span_of};
 use super::constants::{constant, place, read};
-use super::given::GivenVariables;
+use super::inputs::GivenVariables;
 use super::scope::EvaluationScope;
 use super::secrets::ReadValues;
 use super::types::{VariableType, converted, type_of};
@@ -158,8 +158,8 @@ fn validations(block: &Block, scope: &EvaluationScope<'_>, report: &mut dyn FnMu
             Ok(_) => {
                 let message = check.body.get_attribute("error_message").map(|message| scope.evaluate(&message.value));
                 let message = message.and_then(Result::ok).and_then(|message| message.to_text());
-                let said = message.unwrap_or_else(|| "its condition does not hold".to_owned());
-                report(EvaluationFault::new(place(block), format!("the variable `{name}` is refused: {said}")));
+                let text = message.unwrap_or_else(|| "its condition does not hold".to_owned());
+                report(EvaluationFault::new(place(block), format!("the variable `{name}` is refused: {text}")));
             }
             // A variable without a value was reported.
             Err(_) if has_no_value(block, scope) => {}

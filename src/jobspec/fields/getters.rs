@@ -20,8 +20,8 @@ impl<'a> Fields<'a> {
             _ => Some(&entry.value),
         }
     }
-    pub(super) fn wrong_type(&self, key: &str, node: &ValueNode, wanted: &str, suggestion: Option<String>) {
-        self.error(&node.span, key, format!("{} takes {wanted}, not {}", quote(key), node.describe()), suggestion);
+    pub(super) fn wrong_type(&self, key: &str, node: &ValueNode, expected: &str, suggestion: Option<String>) {
+        self.error(&node.span, key, format!("{} takes {expected}, not {}", quote(key), node.describe()), suggestion);
     }
 
     /// A text, still a template. As in HCL, a number or a boolean is a text too.

@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::external::TemplateSources;
 use super::fault::UnlocatedFault;
 use super::functions::Tools;
 use super::meter::{Checked, TemplateMeter};
-use super::outside::TemplateSources;
 use super::printing;
 use super::tree::{BranchNode, ParsedTemplate, TemplateNode};
 use super::value::TemplateValue;

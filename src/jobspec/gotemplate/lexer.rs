@@ -88,9 +88,9 @@ impl<'t> Lexer<'t, '_> {
             let inside = self.text.get(after..).unwrap_or("");
             let trims_end = inside.starts_with('-') && inside.get(1..).is_some_and(|rest| rest.starts_with(BLANKS));
             let before = self.text.get(start..open).unwrap_or("");
-            let kept = if trims_end { before.trim_end_matches(BLANKS).len() } else { before.len() };
-            if kept > 0 {
-                self.push(TokenKind::Text, start, start + kept);
+            let retained = if trims_end { before.trim_end_matches(BLANKS).len() } else { before.len() };
+            if retained > 0 {
+                self.push(TokenKind::Text, start, start + retained);
             }
             let inside_at = if trims_end { after + 2 } else { after };
             self.at = inside_at;

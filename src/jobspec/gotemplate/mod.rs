@@ -10,6 +10,7 @@
 //! need Consul, Vault or another host are refused when the template is parsed, with their place.
 
 mod evaluate;
+mod external;
 mod fault;
 mod floats;
 mod functions;
@@ -17,7 +18,6 @@ mod interpreter;
 mod lexer;
 mod literals;
 mod meter;
-mod outside;
 mod parser;
 mod pipelines;
 mod printing;
@@ -31,10 +31,10 @@ mod tests;
 
 use std::time::Instant;
 
+pub use external::TemplateSources;
 pub use fault::TemplateFault;
 pub use functions::names as function_names;
 pub(in crate::jobspec) use functions::parsed_yaml;
-pub use outside::TemplateSources;
 pub use value::{TemplateKeyPair, TemplateValue};
 
 use fault::UnlocatedFault;

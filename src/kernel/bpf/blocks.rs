@@ -32,13 +32,13 @@ impl StructCast {
     }
 
     /// `R0` = address `R9 + offset`, typed for loads.
-    fn look(self, p: &mut BpfProgram, offset: u32) {
+    fn cast(self, p: &mut BpfProgram, offset: u32) {
         p.copy(Reg::R1, Reg::R9);
         p.add(Reg::R1, i32::try_from(offset).unwrap_or(i32::MAX));
-        self.look_at(p);
+        self.cast_r1(p);
     }
-    /// As `look`, for the address in `R1`.
-    fn look_at(self, p: &mut BpfProgram) {
+    /// As `cast`, for the address in `R1`.
+    fn cast_r1(self, p: &mut BpfProgram) {
         p.set(Reg::R2, self.structure);
         p.call_function(self.cast);
     }
@@ -58,7 +58,7 @@ impl MemoryAccess {
         match self {
             MemoryAccess::Checked => follow(p, offset),
             MemoryAccess::Direct(lens) => {
-                lens.look(p, offset);
+                lens.cast(p, offset);
                 p.load(Width::W8, Reg::R9, Reg::R0, 0);
             }
         }
@@ -79,7 +79,7 @@ impl MemoryAccess {
         for at in (begin..end).step_by(8) {
             let inside = (at - begin) % lens.bytes;
             if inside == 0 {
-                lens.look(p, at);
+                lens.cast(p, at);
             }
             p.load(Width::W8, Reg::R1, Reg::R0, i16::try_from(inside).unwrap_or(i16::MAX));
             p.store(Width::W8, Reg::R8, i16::try_from(row + at - begin).unwrap_or(i16::MAX), Reg::R1);
@@ -99,7 +99,7 @@ impl MemoryAccess {
             MemoryAccess::Direct(lens) => {
                 p.set_wide(Reg::R1, processor);
                 p.add_reg(Reg::R1, Reg::R9);
-                lens.look_at(p);
+                lens.cast_r1(p);
                 p.load(Width::W8, Reg::R1, Reg::R0, 0);
             }
         }

@@ -165,10 +165,10 @@ impl EndPlan {
     /// Also returns the values that cannot be read here, with the reasons. Errors: as for [`RowPlan::of`].
     pub fn of(
         btf: &Btf<'_>,
-        wanted: &[RowValue],
+        values: &[RowValue],
         processors: &[u64],
     ) -> Result<(EndPlan, Vec<(RowValue, BtfError)>), BtfError> {
-        let (rows, mut refused) = RowPlan::of(btf, wanted, processors)?;
+        let (rows, mut refused) = RowPlan::of(btf, values, processors)?;
         let pending = PendingCpuTime::of(btf).map_err(|error| refused.push((RowValue::CpuUsage, error))).ok();
         let root = pointer_to(btf, "cgroup", "root", "cgroup_root")?;
         let hierarchy = number(btf, "cgroup_root", "hierarchy_id")?.offset;
@@ -232,7 +232,7 @@ impl EndPlan {
         let word = |n: usize| i16::try_from(8 * n).unwrap_or(i16::MAX);
         let before = word(HEAD);
         let mut p = BpfProgram::default();
-        let (out, wanted, full) = (p.label(), p.label(), p.label());
+        let (out, expected, full) = (p.label(), p.label(), p.label());
         p.load(Width::W8, Reg::R6, Reg::R1, 0);
         p.load(Width::W8, Reg::R2, Reg::R1, 8);
         p.store(Width::W8, Reg::R10, PATH, Reg::R2);
@@ -242,10 +242,10 @@ impl EndPlan {
         read_number(&mut p, Reg::R9, self.hierarchy, 4, Reg::R1);
         p.store(Width::W8, Reg::R10, KIND, Reg::R1);
         for id in hierarchies {
-            p.if_is(Reg::R1, id.cast_signed(), wanted);
+            p.if_is(Reg::R1, id.cast_signed(), expected);
         }
         p.go(out);
-        p.place(wanted);
+        p.place(expected);
         p.set(Reg::R1, 0);
         element(&mut p, place, out);
         p.copy(Reg::R8, Reg::R0);
@@ -346,16 +346,16 @@ impl EndPlan {
         let is_whole = path.len() < LONGEST_PATH.unsigned_abs() as usize - 1;
         let path = Some(path).filter(|path| is_whole && path.starts_with(b"/")).unwrap_or_default();
         let path = raw_name::text(path).into_owned();
-        let noted = |at: i16| head.get(NOTES + usize::try_from(at / 8).ok()?).copied();
+        let recorded = |at: i16| head.get(NOTES + usize::try_from(at / 8).ok()?).copied();
         // Trusts the victim mark only if the cgroup's own counter confirms it: the self-test cannot check the mark.
         let killed = self.rows.read(&row, RowValue::OomKills).is_some_and(|kills| kills > 0);
         let end = |word: u64| ProcessEnd::of(word).map(|end| end.if_counted(killed));
         let notes = EndNotes {
-            count: noted(exits::COUNT)?,
-            last: end(noted(exits::LAST)?),
-            init: Some(noted(exits::INIT_LEVEL)?).zip(end(noted(exits::INIT)?)),
-            last_at: noted(exits::LAST_AT)?,
-            first_start: noted(exits::FIRST_START)?,
+            count: recorded(exits::COUNT)?,
+            last: end(recorded(exits::LAST)?),
+            init: Some(recorded(exits::INIT_LEVEL)?).zip(end(recorded(exits::INIT)?)),
+            last_at: recorded(exits::LAST_AT)?,
+            first_start: recorded(exits::FIRST_START)?,
         };
         // CPU time that removed children had not flushed is missing here.
         let is_whole = head[WHOLE] == 1 && self.rows.read(&row, RowValue::Dying) == Some(0);

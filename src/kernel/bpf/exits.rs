@@ -82,7 +82,7 @@ impl ProcessEnd {
     }
     /// Merges the same exit from another hierarchy: only one of them counts the OOM kill.
     #[must_use]
-    pub fn beside(self, other: ProcessEnd) -> ProcessEnd {
+    pub fn merged(self, other: ProcessEnd) -> ProcessEnd {
         let oom_victim = self.oom_victim || (other.oom_victim && other.status == self.status);
         ProcessEnd { oom_victim, ..self }
     }
@@ -190,7 +190,7 @@ impl ExitPlan {
     pub fn program(&self, notes: i32) -> Result<Vec<u64>, AssembleError> {
         let mut p = BpfProgram::default();
         let out = p.label();
-        self.look(&mut p, out);
+        self.read_exit(&mut p, out);
         for way in &self.ways {
             let next = p.label();
             follow_chain(&mut p, way, next);
@@ -208,10 +208,10 @@ impl ExitPlan {
     }
 
     /// The self-test variant. `seen`: map from process name to what it recorded.
-    pub fn twin(&self, seen: i32) -> Result<Vec<u64>, AssembleError> {
+    pub fn self_test(&self, seen: i32) -> Result<Vec<u64>, AssembleError> {
         let mut p = BpfProgram::default();
         let out = p.label();
-        self.look(&mut p, out);
+        self.read_exit(&mut p, out);
         for (n, slot) in [STATUS, NOW, START, BIRTH, LEVEL].into_iter().enumerate() {
             p.load(Width::W8, Reg::R1, Reg::R10, slot);
             p.store(Width::W8, Reg::R10, found(n), Reg::R1);
@@ -243,7 +243,7 @@ impl ExitPlan {
 
     /// Stores status, start and time of the exit on the stack. Jumps to `out` if other threads of the process still
     /// run. `R6` = the thread.
-    fn look(&self, p: &mut BpfProgram, out: JumpTo) {
+    fn read_exit(&self, p: &mut BpfProgram, out: JumpTo) {
         p.load(Width::W8, Reg::R6, Reg::R1, 0);
         p.copy(Reg::R9, Reg::R6);
         follow(p, self.signal);
@@ -278,7 +278,7 @@ impl ExitPlan {
         p.store(Width::W8, Reg::R10, BIRTH, Reg::R1);
         p.store(Width::W8, Reg::R10, LEVEL, Reg::R1);
         if let Some(init_pid) = &self.init_pid {
-            init_pid.look(p);
+            init_pid.read_init(p);
         }
     }
 }
@@ -286,7 +286,7 @@ impl ExitPlan {
 impl InitPid {
     /// Stores status and level of a process that is PID 1 of its namespace on the stack; 0 for others. `R8`: the main
     /// thread.
-    fn look(&self, p: &mut BpfProgram) {
+    fn read_init(&self, p: &mut BpfProgram) {
         let other = p.label();
         p.copy(Reg::R9, Reg::R8);
         follow(p, self.pid);

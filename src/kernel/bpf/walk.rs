@@ -230,7 +230,7 @@ impl MemoryDelegation {
     }
 
     /// Jumps to `missing` unless memory is enabled for the cgroup at `R6`.
-    fn ask(self, p: &mut BpfProgram, access: MemoryAccess, missing: JumpTo) {
+    fn require(self, p: &mut BpfProgram, access: MemoryAccess, missing: JumpTo) {
         let root = p.label();
         p.copy(Reg::R9, Reg::R6);
         access.follow(p, self.above);
@@ -270,14 +270,14 @@ impl RowPlan {
     /// read here, with the reasons. Errors: no value can be read.
     pub fn of(
         btf: &Btf<'_>,
-        wanted: &[RowValue],
+        values: &[RowValue],
         processors: &[u64],
     ) -> Result<(RowPlan, Vec<(RowValue, BtfError)>), BtfError> {
         let cgroup = btf.member("bpf_iter__cgroup", "cgroup")?.offset;
         let id = [pointer(btf, "cgroup", "kn")?, number(btf, "kernfs_node", "id")?.offset];
         let mut refused = Vec::new();
         let mut found: Vec<(Vec<u32>, RowValue, BtfMember)> = Vec::new();
-        for spec in SPECS.iter().filter(|spec| wanted.contains(&spec.value)) {
+        for spec in SPECS.iter().filter(|spec| values.contains(&spec.value)) {
             match spec.find(btf) {
                 Ok(_) if spec.value == RowValue::CpuacctUsage && processors.is_empty() => {
                     refused.push((spec.value, BtfError::Missing("per-CPU offset".to_owned())));
@@ -397,7 +397,7 @@ impl RowPlan {
         for (n, group) in self.groups.iter().enumerate() {
             let missing = p.label();
             if let Some(memory_delegation) = self.memory_delegation.filter(|_| group.needs_delegation) {
-                memory_delegation.ask(p, access, missing);
+                memory_delegation.require(p, access, missing);
             }
             p.copy(Reg::R9, Reg::R6);
             for &offset in &group.way {
@@ -584,13 +584,13 @@ pub(crate) mod tests {
         RowPlan { columns, row_bytes: HEAD + 16, ..memory_plan(0, 0) }
     }
 
-    const WANTED: [RowValue; 4] =
+    const VALUES: [RowValue; 4] =
         [RowValue::MemoryUsage, RowValue::MemoryWatermark, RowValue::MemoryFailcnt, RowValue::Pids];
 
     #[test]
     fn adjacent_kernel_fields_are_copied_together_and_missing_ones_are_named() {
         let bytes = kernel(Some(120), 8);
-        let (plan, refused) = RowPlan::of(&Btf::parse(&bytes).unwrap(), &WANTED, &[]).unwrap();
+        let (plan, refused) = RowPlan::of(&Btf::parse(&bytes).unwrap(), &VALUES, &[]).unwrap();
         // Two adjacent fields and a distant one; the ID of the pids controller is out of range.
         assert_eq!(plan.groups.len(), 1);
         assert_eq!(plan.groups[0].way, [300 + 2 * 8]);
@@ -666,16 +666,16 @@ pub(crate) mod tests {
     #[test]
     fn a_field_that_moved_is_read_where_it_is_and_one_that_is_gone_is_left_out() {
         let bytes = kernel(Some(16), 8);
-        let (plan, _) = RowPlan::of(&Btf::parse(&bytes).unwrap(), &WANTED, &[]).unwrap();
+        let (plan, _) = RowPlan::of(&Btf::parse(&bytes).unwrap(), &VALUES, &[]).unwrap();
         assert_eq!(plan.groups[0].copies, [(256, 24, 16)]);
         let bytes = kernel(None, 8);
-        let (plan, refused) = RowPlan::of(&Btf::parse(&bytes).unwrap(), &WANTED, &[]).unwrap();
-        let gone = BtfError::Missing("memory.watermark in struct mem_cgroup".into());
-        assert_eq!(refused[0], (RowValue::MemoryWatermark, gone));
+        let (plan, refused) = RowPlan::of(&Btf::parse(&bytes).unwrap(), &VALUES, &[]).unwrap();
+        let removed = BtfError::Missing("memory.watermark in struct mem_cgroup".into());
+        assert_eq!(refused[0], (RowValue::MemoryWatermark, removed));
         assert_eq!(plan.read(&[7, 1, 100, 3], RowValue::MemoryWatermark), None);
         assert_eq!(plan.read(&[7, 1, 100, 3], RowValue::MemoryUsage), Some(100));
         // An unsupported width.
         let bytes = kernel(None, 16);
-        assert!(RowPlan::of(&Btf::parse(&bytes).unwrap(), &WANTED, &[]).is_err(), "without an id no row is anybody's");
+        assert!(RowPlan::of(&Btf::parse(&bytes).unwrap(), &VALUES, &[]).is_err(), "without an id no row is anybody's");
     }
 }

@@ -21,20 +21,20 @@ pub struct CpuStat {
 
 pub fn v1(bytes: &[u8]) -> Parsed<CpuStat> {
     let mut stat = CpuStat::default();
-    let wanted = &mut [
+    let fields = &mut [
         ("nr_periods", &mut stat.periods),
         ("nr_throttled", &mut stat.throttled_periods),
         ("throttled_time", &mut stat.throttled_ns),
         ("nr_bursts", &mut stat.bursts),
         ("burst_time", &mut stat.burst_ns),
     ];
-    let error = pairs("cpu.stat", bytes, wanted);
+    let error = pairs("cpu.stat", bytes, fields);
     (stat, error)
 }
 
 pub fn v2(bytes: &[u8]) -> Parsed<CpuStat> {
     let mut stat = CpuStat::default();
-    let wanted = &mut [
+    let fields = &mut [
         ("usage_usec", &mut stat.usage_ns),
         ("user_usec", &mut stat.user_ns),
         ("system_usec", &mut stat.system_ns),
@@ -44,7 +44,7 @@ pub fn v2(bytes: &[u8]) -> Parsed<CpuStat> {
         ("nr_bursts", &mut stat.bursts),
         ("burst_usec", &mut stat.burst_ns),
     ];
-    let error = pairs("cpu.stat", bytes, wanted);
+    let error = pairs("cpu.stat", bytes, fields);
     for time in [&mut stat.usage_ns, &mut stat.user_ns, &mut stat.system_ns, &mut stat.throttled_ns, &mut stat.burst_ns]
     {
         *time = time.map(|micros| micros.saturating_mul(1_000));

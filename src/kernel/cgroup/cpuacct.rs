@@ -14,8 +14,8 @@ pub struct CpuacctStat {
 
 pub fn stat(bytes: &[u8]) -> Parsed<CpuacctStat> {
     let mut stat = CpuacctStat::default();
-    let wanted = &mut [("user", &mut stat.user_ticks), ("system", &mut stat.system_ticks)];
-    let error = pairs("cpuacct.stat", bytes, wanted);
+    let fields = &mut [("user", &mut stat.user_ticks), ("system", &mut stat.system_ticks)];
+    let error = pairs("cpuacct.stat", bytes, fields);
     (stat, error)
 }
 

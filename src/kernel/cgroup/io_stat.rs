@@ -30,12 +30,12 @@ pub fn parse(bytes: &[u8]) -> Parsed<Io> {
 /// As [`parse`]. `each` gets every number of each device that [`DiskIo`] has, with its index there.
 pub fn parse_each(bytes: &[u8], mut each: impl FnMut((u64, u64), usize, u64)) -> Parsed<Io> {
     let mut io = Io::ZERO;
-    let (mut error, mut devices, mut others) = (None, false, false);
+    let (mut error, mut devices, mut rest) = (None, false, false);
     for (number, line) in lines(bytes) {
         let mut parts = words(line);
         // Lines without a device number: a path of a multipath device (NVMe), or a device without a name.
         let Some(device) = parts.next().and_then(device) else {
-            others |= parts.any(|part| part.contains(&b'='));
+            rest |= parts.any(|part| part.contains(&b'='));
             continue;
         };
         devices = true;
@@ -61,7 +61,7 @@ pub fn parse_each(bytes: &[u8], mut each: impl FnMut((u64, u64), usize, u64)) ->
         }
     }
     if !devices && lines(bytes).next().is_some() {
-        return (Io::default(), unknown("io.stat", bytes, others, "a device and its counts"));
+        return (Io::default(), unknown("io.stat", bytes, rest, "a device and its counts"));
     }
     (io, error)
 }

@@ -16,13 +16,13 @@ pub struct MemoryEvents {
 
 pub fn parse(bytes: &[u8]) -> Parsed<MemoryEvents> {
     let mut events = MemoryEvents::default();
-    let wanted = &mut [
+    let fields = &mut [
         ("high", &mut events.high),
         ("max", &mut events.max),
         ("oom_kill", &mut events.oom_kill),
         ("oom_group_kill", &mut events.oom_group_kill),
     ];
-    let error = pairs("memory.events", bytes, wanted);
+    let error = pairs("memory.events", bytes, fields);
     (events, error)
 }
 

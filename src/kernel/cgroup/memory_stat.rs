@@ -71,14 +71,14 @@ pub fn v2(bytes: &[u8]) -> Parsed<MemoryStat> {
 
 fn parse(
     bytes: &[u8],
-    wanted: impl for<'a> Fn(&'a mut MemoryStat, &[u8]) -> Option<&'a mut Option<u64>>,
+    fields: impl for<'a> Fn(&'a mut MemoryStat, &[u8]) -> Option<&'a mut Option<u64>>,
 ) -> Parsed<MemoryStat> {
     let mut stat = MemoryStat::default();
     let (mut error, mut any) = (None, false);
     for (index, line) in bytes.split(|b| *b == b'\n').enumerate() {
         let space = line.iter().position(|b| *b == b' ');
         let (key, value) = space.and_then(|at| line.get(..at).zip(line.get(at + 1..))).unwrap_or((line, &[]));
-        let Some(slot) = wanted(&mut stat, key) else { continue };
+        let Some(slot) = fields(&mut stat, key) else { continue };
         any = true;
         *slot = digits(value);
         if slot.is_none() {

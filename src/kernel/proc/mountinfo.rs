@@ -467,11 +467,11 @@ mod tests {
                 format!("{id} {parent} 8:{id} / {} rw shared:1 master:2 - ext4 /dev/a rw,x=y\n", places[usize::from(*place)])
             }).collect();
             let text = lines.concat();
-            let (theirs, _) = all(text.as_bytes());
-            let ours: Vec<MountLine<'_>> = text::lines(text.as_bytes()).filter_map(|(_, line)| MountLine::parse(line)).collect();
-            prop_assert_eq!(ours.len(), theirs.len());
-            for at in 0..ours.len() {
-                prop_assert_eq!(ours[at].is_hidden(&ours[at + 1..]), is_hidden(&theirs[at], &theirs[at + 1..]), "{}", at);
+            let (peer, _) = all(text.as_bytes());
+            let own: Vec<MountLine<'_>> = text::lines(text.as_bytes()).filter_map(|(_, line)| MountLine::parse(line)).collect();
+            prop_assert_eq!(own.len(), peer.len());
+            for at in 0..own.len() {
+                prop_assert_eq!(own[at].is_hidden(&own[at + 1..]), is_hidden(&peer[at], &peer[at + 1..]), "{}", at);
             }
         }
 

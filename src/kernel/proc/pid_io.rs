@@ -15,8 +15,8 @@ pub struct PidIo {
 /// Source: proc(5).
 pub fn parse(bytes: &[u8]) -> Parsed<PidIo> {
     let mut io = PidIo::default();
-    let wanted = &mut [("read_bytes:", &mut io.read_bytes), ("write_bytes:", &mut io.written_bytes)];
-    let error = pairs("io", bytes, wanted);
+    let fields = &mut [("read_bytes:", &mut io.read_bytes), ("write_bytes:", &mut io.written_bytes)];
+    let error = pairs("io", bytes, fields);
     (io, error)
 }
 

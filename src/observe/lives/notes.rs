@@ -47,7 +47,7 @@ impl LifeNotes {
             // The first failure is the reason why the others were stopped.
             let failed =
                 self.ranks.filter(|(at, end)| end.has_failed() && (!last.has_failed() || *at <= notes.last_at));
-            let known = failed.map(|(at, end)| if at == notes.last_at { (at, end.beside(last)) } else { (at, end) });
+            let known = failed.map(|(at, end)| if at == notes.last_at { (at, end.merged(last)) } else { (at, end) });
             self.ranks = known.or(Some((notes.last_at, last)));
         }
         self.record_processes(notes);
@@ -57,13 +57,13 @@ impl LifeNotes {
             && self.last.is_none_or(|(at, _)| at <= notes.last_at)
         {
             let same = self.last.filter(|(at, _)| *at == notes.last_at);
-            self.last = Some((notes.last_at, same.map_or(last, |(_, known)| last.beside(known))));
+            self.last = Some((notes.last_at, same.map_or(last, |(_, known)| last.merged(known))));
         }
         if let Some((level, end)) = notes.init
             && self.init.is_none_or(|(known, _)| level <= known)
         {
             let same = self.init.filter(|(known, _)| *known == level);
-            self.init = Some((level, same.map_or(end, |(_, known)| end.beside(known))));
+            self.init = Some((level, same.map_or(end, |(_, known)| end.merged(known))));
         }
         if notes.count > 0 {
             self.first_start = Some(self.first_start.map_or(notes.first_start, |first| first.min(notes.first_start)));

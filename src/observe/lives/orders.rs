@@ -57,12 +57,12 @@ enum RandomOp {
         is_there: bool,
     },
     Removed,
-    Gone,
+    NoTask,
     Vanished,
     Grew,
     Above,
     RemovedBelow,
-    Unwanted,
+    Excluded,
     Empty {
         has_run: bool,
     },
@@ -99,7 +99,7 @@ fn ops() -> impl Strategy<Value = Vec<RandomOp>> {
         Just(RandomOp::Destroy),
         flag().prop_map(|is_there| RandomOp::Made { is_there }),
         Just(RandomOp::Removed),
-        Just(RandomOp::Gone),
+        Just(RandomOp::NoTask),
         Just(RandomOp::Vanished),
         Just(RandomOp::Grew),
         Just(RandomOp::Above),
@@ -108,7 +108,7 @@ fn ops() -> impl Strategy<Value = Vec<RandomOp>> {
     ];
     let check = prop_oneof![
         4 => Just(RandomOp::Ready),
-        1 => Just(RandomOp::Unwanted),
+        1 => Just(RandomOp::Excluded),
         1 => flag().prop_map(|has_run| RandomOp::Empty { has_run }),
         1 => Just(RandomOp::NoRoom),
         1 => Just(RandomOp::Unreadable),
@@ -181,7 +181,7 @@ impl PathFacts<ReaderMeasures> for RandomHost {
     fn is_scanned(&self) -> bool {
         self.inode.is_some()
     }
-    fn stands(&self) -> bool {
+    fn exists(&self) -> bool {
         self.inode.is_some()
     }
     fn is_of(&self, _: &Arc<TestLife>, raw: &TestRecord) -> bool {
@@ -189,7 +189,7 @@ impl PathFacts<ReaderMeasures> for RandomHost {
     }
     fn admits(&self, _: &RecognisedTask, naming: &TaskNaming) -> Result<(), HiddenReason> {
         match (naming.native.as_str(), self.is_full) {
-            ("excluded", _) => Err(HiddenReason::Unwanted),
+            ("excluded", _) => Err(HiddenReason::Excluded),
             (_, true) => Err(HiddenReason::Limit),
             (_, false) => Ok(()),
         }
@@ -283,7 +283,7 @@ impl LifeModel {
             }
             RandomOp::Made { is_there } => return self.happens(Event::Made(is_there.then_some(Timestamp(7)))),
             RandomOp::Removed => return self.happens(Event::Removed),
-            RandomOp::Gone => return self.happens(Event::Gone),
+            RandomOp::NoTask => return self.happens(Event::NoTask),
             RandomOp::Vanished => return self.happens(Event::Vanished),
             RandomOp::Grew => return self.happens(Event::Grew),
             RandomOp::Above => return self.happens(Event::Above(self.host.inode)),
@@ -313,7 +313,7 @@ impl LifeModel {
                 return self.happens(Event::Exited { number, facts: Some(facts) });
             }
             RandomOp::Record { home, is_below, is_of, has_run } => return self.record(home, is_below, is_of, has_run),
-            RandomOp::Unwanted => CheckOutcome::Unwanted,
+            RandomOp::Excluded => CheckOutcome::Excluded,
             RandomOp::Empty { has_run } => CheckOutcome::Empty { has_run },
             RandomOp::NoRoom => CheckOutcome::NoRoom,
             RandomOp::Unreadable => CheckOutcome::Unreadable,
@@ -453,7 +453,7 @@ impl LifeModel {
         self.is_silent = false;
         for _ in 0..300 {
             self.host.now += Duration::from_secs(11);
-            for op in [RandomOp::Gone, RandomOp::Gathered, RandomOp::Wait(0), RandomOp::Sweep] {
+            for op in [RandomOp::NoTask, RandomOp::Gathered, RandomOp::Wait(0), RandomOp::Sweep] {
                 self.apply(op);
             }
         }

@@ -107,8 +107,8 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
             return;
         }
         let has_run = if life.found.is_plain() { life.notes.has_run_itself() } else { life.notes.has_run() };
-        let is_of_others = !life.found.is_closed && (life.was_above || self.lives.removed_below.is_some());
-        if !has_run || life.records.is_empty() || is_of_others {
+        let is_foreign = !life.found.is_closed && (life.was_above || self.lives.removed_below.is_some());
+        if !has_run || life.records.is_empty() || is_foreign {
             return;
         }
         let is_counted = self.lives.counted.take().is_some();
@@ -117,7 +117,7 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
             Ok(_) if is_counted => self.act(Action::Miss(EndMissed::Limit)),
             Ok(task) => self.begin_late(life, task),
             Err(HiddenReason::Limit) => self.act(Action::Miss(EndMissed::Limit)),
-            Err(HiddenReason::Unwanted | HiddenReason::Undecided) => {}
+            Err(HiddenReason::Excluded | HiddenReason::Undecided) => {}
         }
     }
 
@@ -153,7 +153,7 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
             return;
         };
         // On v1 a cgroup is removed hierarchy by hierarchy, with arbitrary delays in between.
-        if is_followed || life.until <= now || !facts.stands() {
+        if is_followed || life.until <= now || !facts.exists() {
             self.finish_gathering();
         } else {
             life.settles = now + SETTLED;

@@ -37,7 +37,7 @@ pub(in crate::observe) struct MeasuredLife<M: Measures> {
 pub(in crate::observe) enum HiddenReason {
     /// Too many are shown.
     Limit,
-    Unwanted,
+    Excluded,
     /// Excluded by what is known so far; its source may still report more.
     Undecided,
 }
@@ -159,7 +159,7 @@ pub(in crate::observe) struct Lives<M: Measures> {
 /// Result of checking a cgroup that the tree calls a task.
 #[derive(Debug)]
 pub(in crate::observe) enum CheckOutcome<M: Measures> {
-    Unwanted,
+    Excluded,
     /// The remains of a cgroup that is being removed; or it is in none of the sampled hierarchies.
     Unreadable,
     /// Plain and without processes. `has_run`: with CPU usage of its own.
@@ -178,7 +178,7 @@ pub(in crate::observe) enum Event<M: Measures> {
     /// It was removed from a hierarchy.
     Removed,
     /// No task is there any more: it is gone, or other tasks live inside of it.
-    Gone,
+    NoTask,
     /// The readers find that the measured cgroup was removed or replaced, which was not reported.
     Vanished,
     /// A cgroup was created below it.
@@ -290,7 +290,7 @@ pub(in crate::observe) trait PathFacts<M: Measures> {
     /// Whether a cgroup is at the path in a hierarchy that is scanned for tasks.
     fn is_scanned(&self) -> bool;
     /// Whether a cgroup is at the path in any hierarchy.
-    fn stands(&self) -> bool;
+    fn exists(&self) -> bool;
     /// Whether the record is not that of another cgroup.
     fn is_of(&self, task: &M::Task, raw: &M::Record) -> bool;
     /// Whether a measured task of this name is shown.
@@ -363,7 +363,7 @@ impl<M: Measures> Lives<M> {
         Some(move |home| homes & bit(home) != 0)
     }
     /// The counters of the cgroup of this inode include usage of other tasks, or of itself that is counted elsewhere.
-    pub(in crate::observe) fn counts_for_others(&self, inode: u64) -> bool {
+    pub(in crate::observe) fn includes_other_usage(&self, inode: u64) -> bool {
         let is_counted = self.counted.is_some_and(|(known, _)| known == inode);
         let is_covered = matches!(self.state, State::Covered { inode: known } if known == inode);
         is_counted || is_covered || self.above == Some(Some(inode))

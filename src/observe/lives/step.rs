@@ -11,7 +11,7 @@ use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
 use crate::observe::exits::ExitFacts;
 use crate::observe::identity::{AllocCgroup, TaskNaming};
-use crate::observe::questions::END_IS_AWAITED;
+use crate::observe::query_queue::END_IS_AWAITED;
 use crate::telemetry::observed::EndMissed;
 
 /// A runtime creates a container's cgroups in sequence; after this time all of them exist.
@@ -39,7 +39,7 @@ pub(in crate::observe) fn step<M: Measures>(
     match event {
         Event::Made(created_at) => at.made(created_at),
         Event::Removed => at.removed(),
-        Event::Gone => at.gone(),
+        Event::NoTask => at.no_task(),
         // It may still stand in a hierarchy: what remains of it is not a new one.
         Event::Vanished => at.leave(),
         Event::Grew => at.lives.made = None,
@@ -109,7 +109,7 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
         }
     }
 
-    fn gone(&mut self) {
+    fn no_task(&mut self) {
         self.lives.leaving = None;
         // It may have been created again before this was seen.
         self.lives.check_at = self.lives.check_at.filter(|at| *at > self.now);
@@ -192,7 +192,7 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
         }
         self.lives.check_at = None;
         match verdict {
-            CheckOutcome::Unwanted => self.lives.state = State::Aside(HiddenReason::Unwanted),
+            CheckOutcome::Excluded => self.lives.state = State::Aside(HiddenReason::Excluded),
             CheckOutcome::NoRoom => self.lives.state = State::Aside(HiddenReason::Limit),
             CheckOutcome::Empty { has_run } => {
                 if !matches!(self.lives.state, State::Empty { .. }) {
@@ -276,7 +276,7 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
         &mut self,
         life: &mut MeasuredLife<M>,
         naming: Option<TaskNaming>,
-        is_gone: bool,
+        is_removed: bool,
     ) -> Result<(), HiddenReason> {
         let remembered = self.lives.name.as_ref().map(|known| known.0.clone());
         // No further information will come.
@@ -284,14 +284,14 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
         let naming = naming.or(remembered).unwrap_or_else(|| life.found.naming.clone());
         if let Err(why) = self.facts.admits(&life.found, &naming) {
             self.act(Action::Release { user: life.found.user });
-            let is_undecided = why == HiddenReason::Unwanted && !is_complete;
+            let is_undecided = why == HiddenReason::Excluded && !is_complete;
             return Err(if is_undecided { HiddenReason::Undecided } else { why });
         }
         if naming.source == Some(AllocSource::Nomad) {
             // Tasks of Nomad allocs in Docker containers: nothing shows that they share an alloc's cgroup.
             life.found.own = AllocCgroup::None;
         }
-        let inode = life.inode.filter(|_| !is_gone);
+        let inode = life.inode.filter(|_| !is_removed);
         let (found, naming) = (Box::new(life.found.clone()), Box::new(naming));
         self.act(Action::Show { found, task: life.task.clone(), naming, inode });
         Ok(())
@@ -349,7 +349,7 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
             State::Shown(life) if !self.facts.keeps(&life.found, &naming) => {
                 // It still runs, but is excluded now; this is not its end.
                 self.hide(life);
-                self.lives.state = State::Aside(HiddenReason::Unwanted);
+                self.lives.state = State::Aside(HiddenReason::Excluded);
             }
             other @ (State::Absent
             | State::Empty { .. }

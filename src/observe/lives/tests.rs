@@ -55,14 +55,14 @@ impl PathFacts<NumberMeasures> for MomentHost {
     fn is_scanned(&self) -> bool {
         self.inode.is_some()
     }
-    fn stands(&self) -> bool {
+    fn exists(&self) -> bool {
         self.stands
     }
     fn is_of(&self, task: &u64, raw: &u64) -> bool {
         task == raw
     }
     fn admits(&self, _: &RecognisedTask, naming: &TaskNaming) -> Result<(), HiddenReason> {
-        if naming.native == "excluded" { Err(HiddenReason::Unwanted) } else { Ok(()) }
+        if naming.native == "excluded" { Err(HiddenReason::Excluded) } else { Ok(()) }
     }
     fn keeps(&self, _: &RecognisedTask, naming: &TaskNaming) -> bool {
         naming.native != "excluded"
@@ -158,18 +158,18 @@ fn named(name: &str) -> Event<NumberMeasures> {
 #[test]
 fn cgroup_that_existed_throughout_counts_again_and_a_recreated_one_does_not() {
     let mut path = ScriptedPath::new();
-    assert!(!path.lives().counts_for_others(1));
-    path.begins(plain(), 1).happens(Event::Gone);
+    assert!(!path.lives().includes_other_usage(1));
+    path.begins(plain(), 1).happens(Event::NoTask);
     assert_eq!(path.done(), ["show 1 as /a/b", "cover"], "something is inside of it");
-    assert!(path.lives().counts_for_others(1) && !path.lives().counts_for_others(2));
+    assert!(path.lives().includes_other_usage(1) && !path.lives().includes_other_usage(2));
     path.begins(plain(), 1);
     path.host.inode = None;
-    path.happens(Event::Gone);
+    path.happens(Event::NoTask);
     assert_eq!(path.done(), ["show 1 as /a/b", "end 1"], "it was removed");
-    assert!(!path.lives().counts_for_others(1));
+    assert!(!path.lives().includes_other_usage(1));
     path.begins(plain(), 2);
     path.host.inode = Some(3);
-    path.happens(Event::Gone);
+    path.happens(Event::NoTask);
     assert_eq!(path.done(), ["show 2 as /a/b", "end 2"], "it was created again before it was seen");
 }
 
@@ -177,10 +177,10 @@ fn cgroup_that_existed_throughout_counts_again_and_a_recreated_one_does_not() {
 fn cgroup_above_tasks_counts_for_its_inode_until_it_is_removed() {
     let mut path = ScriptedPath::new();
     path.happens(Event::Above(Some(5)));
-    assert!(path.lives().counts_for_others(5));
-    assert!(!path.lives().counts_for_others(8), "it was created again");
+    assert!(path.lives().includes_other_usage(5));
+    assert!(!path.lives().includes_other_usage(8), "it was created again");
     path.happens(Event::Removed);
-    assert!(!path.lives().counts_for_others(5), "the number is given again");
+    assert!(!path.lives().includes_other_usage(5), "the number is given again");
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn cgroup_removals_from_each_hierarchy_are_one_life_and_a_later_removal_another(
     assert!(path.lives().gathers().is_some());
     path.after(20).happens(Event::Gathered { is_followed: false });
     assert_eq!(path.done(), ["show 2 as /a/b", "end 2"]);
-    path.after(10_000).happens(Event::Sweep).happens(Event::Gone).after(20).happens(Event::Gone);
+    path.after(10_000).happens(Event::Sweep).happens(Event::NoTask).after(20).happens(Event::NoTask);
     assert!(path.lives().is_blank(), "{:?}", path.lives());
 }
 
@@ -290,7 +290,7 @@ fn container_lives_are_shown_in_order_once_the_name_is_available() {
     let mut path = ScriptedPath::new();
     path.begins(container(), 1);
     path.host.inode = None;
-    path.record(container(), 3, ended(40), 1, None).happens(Event::Gone);
+    path.record(container(), 3, ended(40), 1, None).happens(Event::NoTask);
     for life in [2, 3] {
         path.record(container(), 3, ended(40 + life), life, None)
             .after(20)
@@ -342,7 +342,7 @@ fn container_gone_from_one_hierarchy_is_still_leaving_the_remaining_ones() {
     path.happens(Event::Vanished);
     assert_eq!(path.done(), ["query name", "show 1 as web", "query exit 1"]);
     assert!(path.lives().is_leaving(path.host.now), "what remains of it is not a new one");
-    path.happens(Event::Gone);
+    path.happens(Event::NoTask);
     assert!(!path.lives().is_leaving(path.host.now));
 }
 
@@ -360,7 +360,7 @@ fn recreated_container_is_checked_while_its_previous_life_waits_for_a_name() {
     let mut path = ScriptedPath::new();
     path.begins(container(), 1).happens(Event::Removed);
     path.host.inode = None;
-    path.happens(Event::Gone);
+    path.happens(Event::NoTask);
     path.host.inode = Some(2);
     path.happens(Event::Made(Some(Timestamp(5)))).after(20);
     assert!(path.lives().is_due_for_check(path.host.now), "for what is above it");
@@ -406,7 +406,7 @@ fn cgroup_gone_before_its_check_is_missed_once() {
 fn container_excluded_by_name_is_set_aside_and_checked_again_if_still_unnamed() {
     let mut path = ScriptedPath::new();
     path.begins(container(), 1).happens(named("excluded"));
-    assert!(matches!(path.lives().state(), State::Aside(HiddenReason::Unwanted)));
+    assert!(matches!(path.lives().state(), State::Aside(HiddenReason::Excluded)));
     let mut path = ScriptedPath::new();
     let found = RecognisedTask { naming: TaskNaming::of("excluded"), ..container() };
     path.begins(found, 1).happens(Event::Named(None));
@@ -418,14 +418,14 @@ fn container_excluded_by_name_is_set_aside_and_checked_again_if_still_unnamed() 
 
 #[test]
 fn slices_and_helper_cgroups_have_no_owner() {
-    let whose = |path: &str| CgroupTree::new("/allostat").whose(path);
-    assert_eq!(whose("/system.slice"), LifeOwner::None);
-    assert_eq!(whose("/batch/1"), LifeOwner::Plain);
+    let owner = |path: &str| CgroupTree::new("/allostat").owner_of(path);
+    assert_eq!(owner("/system.slice"), LifeOwner::None);
+    assert_eq!(owner("/batch/1"), LifeOwner::Plain);
     let id = "0123456789abcdef".repeat(4);
-    assert_eq!(whose(&format!("/machine.slice/libpod-conmon-{id}.scope")), LifeOwner::None);
-    let LifeOwner::Task(path, _) = whose(&format!("/docker/{id}/a/b.service")) else { panic!("a container") };
+    assert_eq!(owner(&format!("/machine.slice/libpod-conmon-{id}.scope")), LifeOwner::None);
+    let LifeOwner::Task(path, _) = owner(&format!("/docker/{id}/a/b.service")) else { panic!("a container") };
     assert_eq!(path, format!("/docker/{id}"));
-    let LifeOwner::Task(path, _) = whose("/system.slice/x.service/worker") else { panic!("a unit") };
+    let LifeOwner::Task(path, _) = owner("/system.slice/x.service/worker") else { panic!("a unit") };
     assert_eq!(path, "/system.slice/x.service");
 }
 
@@ -442,14 +442,14 @@ fn end_of_a_service_waits_for_systemd_until_the_service_starts_again() {
     let mut path = ScriptedPath::new();
     path.begins(service(), 1).happens(named("web.service"));
     path.host.inode = None;
-    path.happens(Event::Gone);
+    path.happens(Event::NoTask);
     assert_eq!(path.done(), ["query name", "show 1 as web.service", "query exit 1"]);
     path.happens(Event::Exited { number: 1, facts: None });
     assert_eq!(path.done(), ["end 1"]);
 
     path.begins(service(), 2).happens(named("web.service"));
     path.host.inode = None;
-    path.happens(Event::Gone).begins(service(), 3).happens(named("web.service"));
+    path.happens(Event::NoTask).begins(service(), 3).happens(named("web.service"));
     path.happens(Event::Exited { number: 2, facts: None });
     assert_eq!(
         path.done(),
@@ -459,12 +459,12 @@ fn end_of_a_service_waits_for_systemd_until_the_service_starts_again() {
     let mut of_user = ScriptedPath::new();
     of_user.begins(service().of_user(1000), 1).happens(named("1000/web.service"));
     of_user.host.inode = None;
-    of_user.happens(Event::Gone);
+    of_user.happens(Event::NoTask);
     assert_eq!(of_user.done().last().map(String::as_str), Some("end 1"));
     let mut silent = ScriptedPath::new();
     silent.begins(service(), 1).happens(named("web.service"));
     silent.host.inode = None;
-    silent.happens(Event::Gone).after(1_999).happens(Event::Due);
+    silent.happens(Event::NoTask).after(1_999).happens(Event::Due);
     assert_eq!(silent.done().last().map(String::as_str), Some("query exit 1"));
     silent.after(1).happens(Event::Due);
     assert_eq!(silent.done(), ["end 1"]);
@@ -476,16 +476,16 @@ fn recovered_cgroup_without_room_is_counted_once_and_later_counts_from_then_on()
     let mut path = ScriptedPath::new();
     path.host.inode = Some(1);
     path.recovers(TaskNaming::of("web"), false);
-    assert!(!path.lives().counts_for_others(1), "all of its usage is its own");
+    assert!(!path.lives().includes_other_usage(1), "all of its usage is its own");
     path.happens(Event::Checked(CheckOutcome::NoRoom)).happens(Event::Sweep);
     assert_eq!(path.done(), ["drop recovered"]);
-    assert!(path.lives().counts_for_others(1) && !path.lives().counts_for_others(2));
+    assert!(path.lives().includes_other_usage(1) && !path.lives().includes_other_usage(2));
     path.after(60_000).happens(Event::Sweep);
     assert_eq!(path.done(), [""; 0], "once");
-    assert!(path.lives().counts_for_others(1), "for as long as it exists");
+    assert!(path.lives().includes_other_usage(1), "for as long as it exists");
     // Its end record has all of its usage.
     path.host.inode = None;
-    path.happens(Event::Gone).record(container(), 3, ended(50), 1, None).after(30);
+    path.happens(Event::NoTask).record(container(), 3, ended(50), 1, None).after(30);
     path.happens(Event::Gathered { is_followed: false });
     assert_eq!(path.done(), ["miss Limit"]);
     // What comes after it at the path is its own.
@@ -499,8 +499,8 @@ fn recovered_cgroup_without_room_is_counted_once_and_later_counts_from_then_on()
     path.begins(container(), 1).happens(named("web"));
     assert_eq!(path.done(), ["drop recovered", "query name", "show 1 as web"]);
     path.host.inode = None;
-    path.happens(Event::Gone);
-    assert!(!path.lives().counts_for_others(1), "its end was counted");
+    path.happens(Event::NoTask);
+    assert!(!path.lives().includes_other_usage(1), "its end was counted");
 }
 
 #[test]
@@ -508,7 +508,7 @@ fn recovered_cgroup_excluded_by_its_name_still_counts() {
     let mut path = ScriptedPath::new();
     path.recovers(TaskNaming::of("excluded"), false).begins(container(), 1);
     assert_eq!(path.done(), ["query name", "drop recovered"]);
-    assert!(path.lives().counts_for_others(1));
+    assert!(path.lives().includes_other_usage(1));
 }
 
 /// It was covered, or had no room, under the earlier agent.
@@ -517,7 +517,7 @@ fn recovered_cgroup_with_usage_counted_elsewhere_counts_from_the_agent_start() {
     let mut path = ScriptedPath::new();
     path.host.inode = Some(1);
     path.recovers(TaskNaming::of("web"), true);
-    assert!(path.lives().counts_for_others(1));
+    assert!(path.lives().includes_other_usage(1));
     path.begins(container(), 1);
     assert_eq!(path.done(), ["query name", "show 1 as web"], "at once, under its name");
 }

@@ -8,7 +8,7 @@ use super::{CgroupMeasures, MeasuredTask, ObserverThread};
 use crate::model::task::ExitStatus;
 use crate::observe::exits::ExitFacts;
 use crate::observe::identity::{ExitRule, RecognisedTask, TaskNaming};
-use crate::observe::kept::BegunTask;
+use crate::observe::journal::StartedTask;
 use crate::observe::lives::{Action, Event, LifeNotes, step};
 use crate::observe::naming::{EndedLife, Inquiry, QuestionTopic};
 use crate::observe::table::NewTask;
@@ -16,13 +16,13 @@ use crate::observe::{has_own_runtime, is_named_by_path, source};
 use crate::telemetry::observed::EndMissed;
 
 /// What the runtime reported, with what only the kernel did.
-fn completed(said: ExitFacts, is_victim: bool, recorded: Option<&ExitFacts>) -> ExitFacts {
-    let status = match (said.status, recorded) {
+fn completed(reported: ExitFacts, is_victim: bool, recorded: Option<&ExitFacts>) -> ExitFacts {
+    let status = match (reported.status, recorded) {
         (ExitStatus::Unknown(_), Some(recorded)) => recorded.status.clone(),
         (known, _) => known,
     };
-    let finished_at = said.finished_at.or(recorded.and_then(|recorded| recorded.finished_at));
-    ExitFacts { oom: said.oom || is_victim, status, finished_at, ..said }
+    let finished_at = reported.finished_at.or(recorded.and_then(|recorded| recorded.finished_at));
+    ExitFacts { oom: reported.oom || is_victim, status, finished_at, ..reported }
 }
 
 impl ObserverThread {
@@ -55,7 +55,7 @@ impl ObserverThread {
             }
             Action::QueryExit { number, found, began_at, ended_at } => {
                 let [began_at, ended_at] = [began_at, ended_at].map(|at| at.map(|at| self.wall(at)));
-                let life = EndedLife { number, began_at, ended_at, gone_at: self.parts.clock.now() };
+                let life = EndedLife { number, began_at, ended_at, removed_at: self.parts.clock.now() };
                 let is_queued = self.query(path, *found, QuestionTopic::Exit(life));
                 return (!is_queued).then_some(Event::Exited { number, facts: None });
             }
@@ -85,7 +85,7 @@ impl ObserverThread {
         };
         let Some(source) = source(found.source).filter(|_| can_answer) else { return false };
         let directories = self.scanner.directories(path);
-        self.inquiries.ask(source, Inquiry { path: path.to_owned(), found, directories, about })
+        self.inquiries.enqueue(source, Inquiry { path: path.to_owned(), found, directories, about })
     }
 
     fn begin_task(
@@ -101,13 +101,14 @@ impl ObserverThread {
         let (labels, to_keep) = (config.chosen(&naming.labels), naming.clone());
         let (naming, rule) = config.ruled(source, own, naming);
         let (reader, own_reader) = (Arc::clone(&task.reader), task.own_reader.clone());
-        let (path_of, container) = (path.to_owned(), found.container.clone());
-        let begun = NewTask { path: path_of, source, own, naming, container, rule, labels, reader, own_reader, since };
-        let (id, change) = self.allocs.begin(begun);
+        let container = found.container.clone();
+        let new_task =
+            NewTask { path: path.to_owned(), source, own, naming, container, rule, labels, reader, own_reader, since };
+        let (id, change) = self.allocs.begin(new_task);
         if let (Some(inode), Some((task, earlier))) = (inode, self.allocs.earlier(path)) {
             let (alloc, task, workload) = (&id, &task, self.allocs.workload(path));
-            let begun = BegunTask { alloc, task, workload, source, path, inode, since, is_counted };
-            self.kept.begins(begun, to_keep, earlier);
+            let new_task = StartedTask { alloc, task, workload, source, path, inode, since, is_counted };
+            self.journal.begins(new_task, to_keep, earlier);
         }
         self.changes.extend(change);
         self.touched.insert(id);
@@ -122,14 +123,14 @@ impl ObserverThread {
         let (labels, to_keep) = (config.chosen(&naming.labels), naming.clone());
         let (naming, rule) = config.ruled(found.source, found.own, naming);
         self.touched.extend(self.allocs.rename(path, &naming, rule, labels));
-        self.kept.renamed(path, self.allocs.workload(path), to_keep);
+        self.journal.renamed(path, self.allocs.workload(path), to_keep);
     }
 
     fn cover(&mut self, path: &str) {
-        self.kept.ends(path);
+        self.journal.ends(path);
         // The cgroup still exists.
-        self.look_last(self.allocs.reader(path));
-        self.look_last(self.allocs.own_reader(path));
+        self.read_last(self.allocs.reader(path));
+        self.read_last(self.allocs.own_reader(path));
         if let Some((id, change)) = self.allocs.cover(path, self.parts.clock.now()) {
             self.touched.insert(id);
             self.changes.extend(change);
@@ -139,18 +140,18 @@ impl ObserverThread {
     /// `recorded`: what the kernel reported, and whose exit is that of the task.
     pub(super) fn end_task(&mut self, path: &str, facts: Option<ExitFacts>, recorded: Option<(&LifeNotes, ExitRule)>) {
         // The cgroup of a pod exists until its last container ends.
-        self.look_last(self.allocs.own_reader(path));
+        self.read_last(self.allocs.own_reader(path));
         let is_whole = recorded.is_some_and(|(notes, _)| notes.is_whole);
         let recorded = recorded.and_then(|(notes, by)| notes.facts(by, |at| self.wall(at)));
         // The runtime's answer wins, but it may learn of an OOM kill later than of the exit.
         let victim = recorded.as_ref().is_some_and(|exit| exit.oom);
-        let facts = facts.map(|said| completed(said, victim, recorded.as_ref())).or(recorded);
+        let facts = facts.map(|reported| completed(reported, victim, recorded.as_ref())).or(recorded);
         if let Some(reader) = self.allocs.reader(path) {
             // The last reading is later than the end of the last process.
             let is_final = is_whole || reader.latest().is_some_and(|last| last.usage.processes() == Some(0));
             self.parts.metrics.observed.ended(is_final);
         }
-        self.kept.ends(path);
+        self.journal.ends(path);
         if let Some((id, change)) = self.allocs.end(path, facts, self.parts.clock.now()) {
             self.touched.insert(id);
             self.changes.extend(change);

@@ -34,7 +34,7 @@ impl PathFacts<CgroupMeasures> for ObserverFacts<'_> {
     fn is_scanned(&self) -> bool {
         self.work.scanner.tree().has(self.path)
     }
-    fn stands(&self) -> bool {
+    fn exists(&self) -> bool {
         let mut hierarchies = self.work.parts.sampling.layout.hierarchies().iter();
         self.is_scanned() || hierarchies.any(|h| h.directory(self.path).is_dir())
     }
@@ -44,8 +44,8 @@ impl PathFacts<CgroupMeasures> for ObserverFacts<'_> {
     fn admits(&self, found: &RecognisedTask, naming: &TaskNaming) -> Result<(), HiddenReason> {
         let (config, allocs) = (&self.work.parts.config, &self.work.allocs);
         let most = config.max_allocs;
-        if !config.wants(found.source, naming) {
-            return Err(HiddenReason::Unwanted);
+        if !config.shows(found.source, naming) {
+            return Err(HiddenReason::Excluded);
         }
         let has_room = allocs.running() < most && texts::has_room(allocs.path_bytes(), most);
         if has_room { Ok(()) } else { Err(HiddenReason::Limit) }
@@ -53,9 +53,9 @@ impl PathFacts<CgroupMeasures> for ObserverFacts<'_> {
     fn keeps(&self, found: &RecognisedTask, naming: &TaskNaming) -> bool {
         let config = &self.work.parts.config;
         // Its ID stays, although the name was unknown then.
-        let is_wanted_as =
-            |id: &str| config.wants_of(naming.source.unwrap_or(found.source)) && config.wants_as(id, naming);
-        config.wants(found.source, naming) || self.work.allocs.id(self.path).is_some_and(|id| is_wanted_as(id.as_str()))
+        let is_shown_as =
+            |id: &str| config.shows_source(naming.source.unwrap_or(found.source)) && config.shows_as(id, naming);
+        config.shows(found.source, naming) || self.work.allocs.id(self.path).is_some_and(|id| is_shown_as(id.as_str()))
     }
     fn measure(&self, life: &BriefLife<CgroupMeasures>) -> Result<Arc<MeasuredTask>, HiddenReason> {
         let work = self.work;
@@ -90,8 +90,8 @@ impl ObserverThread {
     /// Whether it is to be measured, by what its path says: a pattern may yet exclude it once its name is known.
     pub(super) fn accepts(&self, found: &RecognisedTask) -> Result<(), HiddenReason> {
         let (config, is_named) = (&self.parts.config, is_named_by_path(found));
-        if !config.wants_of(found.source) || (is_named && !config.wants(found.source, &found.naming)) {
-            return Err(HiddenReason::Unwanted);
+        if !config.shows_source(found.source) || (is_named && !config.shows(found.source, &found.naming)) {
+            return Err(HiddenReason::Excluded);
         }
         let has_room = self.has_room(found.user) || (!is_named && config.chooses());
         if has_room { Ok(()) } else { Err(HiddenReason::Limit) }

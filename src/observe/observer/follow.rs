@@ -12,7 +12,7 @@ use crate::observe::lives::{CheckOutcome, Event, HiddenReason, LifeNotes, Lives,
 use crate::observe::tree::TaskCgroup;
 
 /// Cgroups without processes to check per second; the others follow in the next seconds.
-const LOOKED_AT: usize = 1_000;
+const CHECKS_PER_SECOND: usize = 1_000;
 
 impl ObserverThread {
     /// Updates the known tasks after a change anywhere. With thousands of cgroups something changes all the time, so an
@@ -20,11 +20,11 @@ impl ObserverThread {
     pub(super) fn follow(&mut self) {
         let now = self.parts.clock.instant();
         let (mut open, mut placed) = (Vec::new(), 0);
-        self.scanner.tree().each_task(|path, whose| {
+        self.scanner.tree().each_task(|path, cgroup| {
             let lives = self.lives.get(path);
             placed += usize::from(lives.is_some_and(Lives::is_placed));
             if lives.is_none_or(|lives| lives.is_open(now, || self.has_room_at(path))) {
-                open.push((path.to_owned(), recognised(whose)));
+                open.push((path.to_owned(), recognised(cgroup)));
             }
         });
         if placed < self.lives.placed() {
@@ -42,7 +42,7 @@ impl ObserverThread {
         let now = self.parts.clock.instant();
         let above = touched.iter().flat_map(|path| CgroupPath::above(path));
         let paths: BTreeSet<&str> = touched.iter().map(|path| &**path).chain(above).collect();
-        let (mut open, mut gone, mut is_of_units) = (Vec::new(), Vec::new(), false);
+        let (mut open, mut removed, mut is_of_units) = (Vec::new(), Vec::new(), false);
         for path in paths {
             let is_above = !touched.contains(path);
             let lives = self.lives.get(path);
@@ -54,7 +54,7 @@ impl ObserverThread {
                 }
                 None if lives.is_some_and(Lives::is_placed) => {
                     is_of_units |= is_above && self.scanner.tree().identify(path).is_some_and(|(at, _)| at == path);
-                    gone.push(path.to_owned());
+                    removed.push(path.to_owned());
                 }
                 None => {}
             }
@@ -62,8 +62,8 @@ impl ObserverThread {
         if is_of_units {
             return self.follow();
         }
-        for path in gone {
-            self.happens(&path, Event::Gone);
+        for path in removed {
+            self.happens(&path, Event::NoTask);
         }
         for (path, found) in open {
             self.check(&path, found, now);
@@ -72,7 +72,7 @@ impl ObserverThread {
 
     /// Whether a cgroup that is not shown has room now. The share of its user may be full. Sweeps check all of them.
     pub(super) fn has_room_for_more(&self) -> bool {
-        self.has_room(None) && self.lives.over_limit().take(LOOKED_AT).any(|path| self.has_room_at(path))
+        self.has_room(None) && self.lives.over_limit().take(CHECKS_PER_SECOND).any(|path| self.has_room_at(path))
     }
 
     fn has_room_at(&self, path: &str) -> bool {
@@ -84,15 +84,14 @@ impl ObserverThread {
         let mut there = HashSet::new();
         self.scanner.tree().each_task(|path, _| _ = there.insert(path.to_owned()));
         let placed = self.lives.iter().filter(|(_, lives)| lives.is_placed()).map(|(path, _)| Arc::clone(path));
-        let gone: Vec<Arc<str>> = placed.filter(|path| !there.contains(&**path)).collect();
-        gone.iter().for_each(|path| self.happens(path, Event::Gone));
+        let removed: Vec<Arc<str>> = placed.filter(|path| !there.contains(&**path)).collect();
+        removed.iter().for_each(|path| self.happens(path, Event::NoTask));
     }
 
     /// Finds tasks whose cgroup was removed or replaced without a report.
     pub(super) fn find_removed(&mut self) {
         self.parents.renew();
-        let is_dead =
-            |lives: &Lives<CgroupMeasures>| matches!(lives.state(), State::Shown(life) if life.task.reader.is_gone());
+        let is_dead = |lives: &Lives<CgroupMeasures>| matches!(lives.state(), State::Shown(life) if life.task.reader.is_removed());
         let dead = self.lives.iter().filter(|(_, lives)| is_dead(lives)).map(|(path, _)| Arc::clone(path));
         let dead: Vec<Arc<str>> = dead.collect();
         dead.iter().for_each(|path| self.happens(path, Event::Vanished));
@@ -104,12 +103,12 @@ impl ObserverThread {
     /// Checks which empty cgroups have or had a process, in hierarchies that do not report the first process. Each is
     /// checked in one hierarchy per round.
     pub(super) fn check_empty(&mut self) {
-        let (last, turn) = &self.looked;
-        let looked: Vec<Arc<str>> = self.lives.empty_after(last).take(LOOKED_AT).map(Arc::clone).collect();
+        let (last, turn) = &self.check_round;
+        let checked: Vec<Arc<str>> = self.lives.empty_after(last).take(CHECKS_PER_SECOND).map(Arc::clone).collect();
         let is_woken =
             |path: &&Arc<str>| self.scanner.has_woken(*turn, path, self.lives.get(path).is_some_and(Lives::is_own));
-        let woken: Vec<Arc<str>> = looked.iter().filter(is_woken).map(Arc::clone).collect();
-        self.looked = match looked.last().filter(|_| looked.len() == LOOKED_AT) {
+        let woken: Vec<Arc<str>> = checked.iter().filter(is_woken).map(Arc::clone).collect();
+        self.check_round = match checked.last().filter(|_| checked.len() == CHECKS_PER_SECOND) {
             Some(last) => (last.to_string(), *turn),
             None => (String::new(), turn.wrapping_add(1)),
         };
@@ -123,7 +122,7 @@ impl ObserverThread {
                 self.happens(above, Event::Above(self.scanner.inode(above)));
             }
         }
-        if self.stands_again(path) == Some(true) {
+        if self.was_recreated(path) == Some(true) {
             self.happens(path, Event::Gathered { is_followed: true });
         }
         let verdict = self.verdict(path, found, now);
@@ -131,7 +130,7 @@ impl ObserverThread {
     }
 
     /// Whether a cgroup stands again in a hierarchy that reported the removal. `None`: none did.
-    fn stands_again(&self, path: &str) -> Option<bool> {
+    fn was_recreated(&self, path: &str) -> Option<bool> {
         let is_home = self.lives.get(path)?.gathers()?;
         let mut homes = self.parts.sampling.layout.hierarchies().iter().enumerate();
         Some(homes.any(|(at, home)| is_home(at) && home.directory(path).is_dir()))
@@ -140,13 +139,13 @@ impl ObserverThread {
     fn verdict(&self, path: &str, found: Option<RecognisedTask>, now: Instant) -> CheckOutcome<CgroupMeasures> {
         let found = self.or_plain(found, path);
         let accepted = self.accepts(&found);
-        if accepted == Err(HiddenReason::Unwanted) {
-            return CheckOutcome::Unwanted;
+        if accepted == Err(HiddenReason::Excluded) {
+            return CheckOutcome::Excluded;
         }
         let none = Lives::default();
         let lives = self.lives.get(path).unwrap_or(&none);
         // What remains of a cgroup that is being removed is not a new one.
-        if lives.is_leaving(now) || self.stands_again(path).is_some() {
+        if lives.is_leaving(now) || self.was_recreated(path).is_some() {
             return CheckOutcome::Unreadable;
         }
         // What an earlier agent showed counts as running while it exists.
@@ -174,14 +173,14 @@ impl ObserverThread {
     ) -> Option<MeasuredTask> {
         let (sampling, clock) = (&self.parts.sampling, &self.parts.clock);
         let mut reader = TaskReader::for_cgroup(sampling, CgroupPath::from(path)).read_only();
-        let is_again = inode.is_some_and(|inode| lives.counts_for_others(inode));
+        let is_again = inode.is_some_and(|inode| lives.includes_other_usage(inode));
         // It was found late, below a cgroup that counted its usage until then.
         let is_late = || lives.made_at().is_none() && self.lives.is_below_covered(CgroupPath::above(path));
         let is_counted = is_again || is_late();
         if is_counted {
             reader = reader.counting_from_now();
         }
-        reader.look(clock.instant(), clock.now(), true).ok()?;
+        reader.read_change(clock.instant(), clock.now(), true).ok()?;
         let own = match found.own {
             AllocCgroup::Parent => path.rsplit_once('/').map(|(above, _)| above.to_owned()),
             AllocCgroup::Task | AllocCgroup::None | AllocCgroup::Nowhere => None,
@@ -193,14 +192,14 @@ impl ObserverThread {
         });
         // The start time of a cgroup that existed unseen or was set aside is unknown.
         let was_empty = matches!(lives.state(), State::Empty { .. });
-        let since = if was_empty { Some(clock.now()) } else { lives.made_at() }.filter(|_| self.has_begun);
+        let since = if was_empty { Some(clock.now()) } else { lives.made_at() }.filter(|_| self.has_started);
         let since = since.or(lives.recovered_since());
         Some(MeasuredTask { reader: Arc::new(reader), own_reader, since, is_counted })
     }
 }
 
-fn recognised(whose: TaskCgroup<'_>) -> Option<RecognisedTask> {
-    match whose {
+fn recognised(cgroup: TaskCgroup<'_>) -> Option<RecognisedTask> {
+    match cgroup {
         TaskCgroup::Recognised(found) => Some(found.clone()),
         TaskCgroup::Plain => None,
     }

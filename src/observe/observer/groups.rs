@@ -21,17 +21,17 @@ impl ObserverThread {
         let tasks = managed.filter_map(|task| Some(task.main?.pid)).collect();
         let room = self.parts.config.max_allocs.saturating_sub(self.allocs.running() + self.lives.waiting());
         let id = |native: &str| ObservedAllocs::id_of(AllocSource::Process, native);
-        let wants = |native: &str| self.parts.config.wants_as(&id(native), &TaskNaming::of(native));
+        let accepts = |native: &str| self.parts.config.shows_as(&id(native), &TaskNaming::of(native));
         let filter = GroupFilter {
             own: &|place| self.is_in_a_task(place),
             agent: std::process::id(),
             tasks: &tasks,
-            wants: &wants,
+            is_shown: &accepts,
             room: room + processes.running(),
         };
-        for news in processes.look(&filter) {
-            match news {
-                GroupChange::Begun { key, naming, reader, since } => self.group_begun(key, *naming, reader, since),
+        for change in processes.sample(&filter) {
+            match change {
+                GroupChange::Started { key, naming, reader, since } => self.group_started(key, *naming, reader, since),
                 GroupChange::Ended { key } => self.end_task(&key, None, None),
             }
         }
@@ -39,16 +39,23 @@ impl ObserverThread {
     }
 
     pub(super) fn is_in_a_task(&self, place: &str) -> bool {
-        let is_one = |path: &str| path == self.parts.ours.as_str() || self.lives.get(path).is_some_and(Lives::is_task);
+        let is_one =
+            |path: &str| path == self.parts.managed_parent.as_str() || self.lives.get(path).is_some_and(Lives::is_task);
         !place.is_empty() && (is_one(place) || CgroupPath::above(place).any(is_one))
     }
 
-    pub(super) fn group_begun(&mut self, path: String, naming: TaskNaming, reader: Arc<TaskReader>, since: Timestamp) {
+    pub(super) fn group_started(
+        &mut self,
+        path: String,
+        naming: TaskNaming,
+        reader: Arc<TaskReader>,
+        since: Timestamp,
+    ) {
         let (source, own, labels, since) = (AllocSource::Process, AllocCgroup::Nowhere, Vec::new(), Some(since));
         let (naming, rule) = self.parts.config.ruled(source, own, naming);
-        let begun =
+        let task =
             NewTask { path, source, own, naming, container: None, rule, labels, reader, own_reader: None, since };
-        let (id, change) = self.allocs.begin(begun);
+        let (id, change) = self.allocs.begin(task);
         self.changes.extend(change);
         self.touched.insert(id);
     }

@@ -7,16 +7,16 @@ use crate::collectors::TaskReader;
 
 impl ObserverThread {
     /// Reads a cgroup, perhaps for the last time; it may not have been read at the last ticks.
-    pub(super) fn look_last(&self, reader: Option<&Arc<TaskReader>>) {
+    pub(super) fn read_last(&self, reader: Option<&Arc<TaskReader>>) {
         let (now, at) = (self.parts.clock.instant(), self.parts.clock.now());
         // If it is gone, the last reading stays.
-        let _ = reader.map(|reader| reader.look(now, at, true));
+        let _ = reader.map(|reader| reader.read_change(now, at, true));
     }
 
     /// Reads the tasks that wait for their names.
     pub(super) fn read_unnamed(&self) {
         for life in self.lives.naming().filter_map(|lives| lives.measured()) {
-            self.look_last(Some(&life.task.reader));
+            self.read_last(Some(&life.task.reader));
         }
     }
 }

@@ -77,7 +77,7 @@ impl ParentTable {
     }
 
     /// All parents, if they changed since the last call.
-    pub(super) fn news(&mut self) -> Option<Arc<[Arc<PublishedParent>]>> {
+    pub(super) fn take_changed(&mut self) -> Option<Arc<[Arc<PublishedParent>]>> {
         let has_changed = std::mem::take(&mut self.has_changed);
         has_changed.then(|| self.all.values().map(|(_, parent)| Arc::clone(parent)).collect())
     }

@@ -25,18 +25,18 @@ impl ObserverThread {
         paths.iter().for_each(|path| self.read_freezer(path));
     }
 
-    /// Asks which containers wait as the agent starts. They have no cgroup that could be found.
-    pub(super) fn ask_for_waiting(&mut self) {
+    /// Queries which containers wait as the agent starts. They have no cgroup that could be found.
+    pub(super) fn query_waiting(&mut self) {
         let config = &self.parts.config;
-        if config.wants_of(AllocSource::Docker) && config.docker_socket.exists() {
-            self.inquiries.ask_for_waiting(&DOCKER);
+        if config.shows_source(AllocSource::Docker) && config.docker_socket.exists() {
+            self.inquiries.query_waiting(&DOCKER);
         }
     }
     pub(super) fn show_waiting(&mut self, all: Vec<WaitingContainer>) {
         let now = self.parts.clock.now();
         for WaitingContainer { id, source, naming, last } in all {
             let config = &self.parts.config;
-            if !config.wants(source, &naming) || !self.has_room(None) {
+            if !config.shows(source, &naming) || !self.has_room(None) {
                 continue;
             }
             let labels = config.chosen(&naming.labels);
@@ -46,14 +46,14 @@ impl ObserverThread {
         }
     }
 
-    pub(super) fn ask_for_restarts(&self) {
+    pub(super) fn query_restarts(&self) {
         let now = self.parts.clock.now();
         if self.allocs.may_wait(now) {
-            self.inquiries.ask_for_restarts(now);
+            self.inquiries.query_restarts(now);
         }
     }
     /// `waiting`: the containers that waited for their restart at this time or later.
-    pub(super) fn set_waits(&mut self, asked_at: Timestamp, waiting: &BTreeSet<String>) {
-        self.touched.extend(self.allocs.set_waits(asked_at, |id| waiting.contains(id)));
+    pub(super) fn set_waits(&mut self, requested_at: Timestamp, waiting: &BTreeSet<String>) {
+        self.touched.extend(self.allocs.set_waits(requested_at, |id| waiting.contains(id)));
     }
 }

@@ -33,13 +33,13 @@ impl ObserverThread {
             self.parts.metrics.observed.missed(EndMissed::Unnamed, 1);
             return;
         };
-        let ours = self.parts.ours.as_str().trim_end_matches('/');
-        if path.strip_prefix(ours).is_some_and(|below| below.is_empty() || below.starts_with('/')) {
+        let managed = self.parts.managed_parent.as_str().trim_end_matches('/');
+        if path.strip_prefix(managed).is_some_and(|below| below.is_empty() || below.starts_with('/')) {
             return;
         }
         let measured = self.reader_of(&path);
         // Below a container or unit, a cgroup is part of the task; below a plain cgroup it is a task of its own.
-        let (task, found) = match self.scanner.tree().whose(&path) {
+        let (task, found) = match self.scanner.tree().owner_of(&path) {
             // Other tasks live inside of that unit: what is beside them is plain.
             LifeOwner::Task(task, _) if task != path && self.is_covered(&task) => (path.clone(), None),
             LifeOwner::Task(task, found) if task == path || measured.is_none() => (task, Some(*found)),

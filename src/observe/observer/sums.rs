@@ -4,16 +4,16 @@ use std::time::{Duration, Instant};
 
 use super::ObserverThread;
 use crate::model::id::{JobId, TaskName};
-use crate::observe::kept::{EarlierUsage, ObservedJournal, RecordedTask};
+use crate::observe::earlier_agent;
+use crate::observe::journal::{EarlierUsage, ObservedJournal, RecordedTask};
 use crate::observe::lives::{Event, RecoveredLife};
 use crate::observe::processes::ProcessGroups;
 use crate::observe::table::TotalsChange;
 use crate::observe::texts::TextCounts;
-use crate::observe::unseen;
 
 /// How long, and for how many workloads, totals are kept after the last task ended.
-const KEPT: Duration = Duration::from_secs(86_400);
-const MOST_KEPT: usize = 1_000;
+const RETAINED_FOR: Duration = Duration::from_secs(86_400);
+const MAX_RETAINED: usize = 1_000;
 
 impl ObserverThread {
     pub(super) fn count(&mut self) {
@@ -25,14 +25,14 @@ impl ObserverThread {
     }
 
     /// Continues from the state of an earlier agent.
-    pub(super) fn go_on(&mut self) {
-        let (kept, EarlierUsage { workloads, tasks }) = ObservedJournal::open(self.parts.keep.take());
-        self.kept = kept;
+    pub(super) fn resume(&mut self) {
+        let (journal, EarlierUsage { workloads, tasks }) = ObservedJournal::open(self.parts.keep.take());
+        self.journal = journal;
         // Published together with the running tasks: without those the sum would drop.
         let earlier = |(workload, task, totals)| TotalsChange::Earlier(workload, task, totals);
         self.changes.extend(workloads.into_iter().map(earlier));
         for (path, mut task) in tasks {
-            if !self.kept.is_of_this_boot(&task) || self.scanner.inode(&path) != Some(task.inode) {
+            if !self.journal.is_of_this_boot(&task) || self.scanner.inode(&path) != Some(task.inode) {
                 self.end_unseen(task);
                 continue;
             }
@@ -43,13 +43,13 @@ impl ObserverThread {
             self.allocs.remember(task.alloc.clone(), task.task.clone(), task.earlier.clone());
             let recovered = RecoveredLife { naming: task.naming.clone(), since: task.since, is_counted };
             self.happens(&path, Event::Recovered(Box::new(recovered)));
-            self.kept.recovers(task);
+            self.journal.recovers(task);
         }
     }
 
     /// A task of an earlier agent is not shown any more, as fewer fit, or it is excluded now.
     pub(super) fn drop_recovered(&mut self, path: &str) {
-        let Some(mut task) = self.kept.take_recovered(path) else { return };
+        let Some(mut task) = self.journal.take_recovered(path) else { return };
         if self.scanner.inode(path) != Some(task.inode) {
             return self.end_unseen(task);
         }
@@ -58,22 +58,22 @@ impl ObserverThread {
     }
 
     fn count_unseen(&mut self, task: &mut RecordedTask) {
-        self.changes.extend(unseen::count_unseen(task));
-        self.kept.write_task(task);
+        self.changes.extend(earlier_agent::count_unseen(task));
+        self.journal.write_task(task);
     }
 
     fn end_unseen(&mut self, task: RecordedTask) {
         let (alloc, name) = (task.alloc.clone(), task.task.clone());
-        self.kept.drop_task(&task.path);
-        let (earlier, change) = unseen::ended_unseen(task, self.parts.clock.now());
+        self.journal.drop_task(&task.path);
+        let (earlier, change) = earlier_agent::ended_unseen(task, self.parts.clock.now());
         self.changes.extend(change);
         self.allocs.remember(alloc, name, earlier);
     }
 
     pub(super) fn keep_usage(&mut self) {
         let allocs = &self.allocs;
-        self.kept.note_usage(|path| allocs.reader(path)?.latest().map(|last| last.usage));
-        self.kept.commit();
+        self.journal.note_usage(|path| allocs.reader(path)?.latest().map(|last| last.usage));
+        self.journal.commit();
     }
 
     pub(super) fn forget_totals(&mut self, now: Instant) {
@@ -82,17 +82,17 @@ impl ObserverThread {
         }
         let mut old: Vec<(Instant, (JobId, TaskName))> = self.seen.iter().map(|(key, at)| (*at, key.clone())).collect();
         old.sort_unstable();
-        let too_many = old.len().saturating_sub(MOST_KEPT);
+        let too_many = old.len().saturating_sub(MAX_RETAINED);
         let is_old = |(n, (at, _)): &(usize, (Instant, _))| {
-            *at < now && (*n < too_many || now.saturating_duration_since(*at) > KEPT)
+            *at < now && (*n < too_many || now.saturating_duration_since(*at) > RETAINED_FOR)
         };
-        let gone: Vec<_> = old.into_iter().enumerate().filter(is_old).map(|(_, (_, key))| key).collect();
-        if !gone.is_empty() {
-            self.seen.retain(|key, _| !gone.contains(key));
+        let removed: Vec<_> = old.into_iter().enumerate().filter(is_old).map(|(_, (_, key))| key).collect();
+        if !removed.is_empty() {
+            self.seen.retain(|key, _| !removed.contains(key));
             self.parts.board.observe([], &[], |totals| {
-                gone.iter().for_each(|key| drop(totals.workloads.remove(key)));
+                removed.iter().for_each(|key| drop(totals.workloads.remove(key)));
             });
-            gone.iter().for_each(|key| self.kept.forget(key));
+            removed.iter().for_each(|key| self.journal.forget(key));
         }
     }
 }

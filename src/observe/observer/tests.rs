@@ -43,7 +43,7 @@ impl ObserverScene {
     fn new() -> ObserverScene {
         ObserverScene::start(tempfile::tempdir().unwrap(), Config::default(), false)
     }
-    fn start(dir: tempfile::TempDir, config: Config, is_kept: bool) -> ObserverScene {
+    fn start(dir: tempfile::TempDir, config: Config, is_retained: bool) -> ObserverScene {
         let roots = Roots::below(dir.path());
         let tree = roots.sys.join("fs/cgroup");
         std::fs::create_dir_all(tree.join("batch")).unwrap();
@@ -58,10 +58,10 @@ impl ObserverScene {
             sampling: Sampling::new(roots, layout, FdBudget::of(20_000)),
             ends: None,
             board: Arc::new(Board::new(Totals::default(), Arc::default())),
-            ours: CgroupPath::from("/allostat"),
+            managed_parent: CgroupPath::from("/allostat"),
             clock: Arc::<ManualClock>::clone(&clock),
             metrics: Arc::new(Metrics::new()),
-            keep: is_kept
+            keep: is_retained
                 .then(|| RecordLocation { path: dir.path().join("observed"), boot_id: BootId("b".to_owned()) }),
         };
         let places = RuntimePlaces::new(parts.sampling.roots.clone(), &parts.config);
@@ -89,7 +89,7 @@ impl ObserverScene {
     fn uses(&self, n: usize, us: u64) {
         let text = format!("usage_usec {us}\nuser_usec {us}\nsystem_usec 0\n");
         std::fs::write(self.cgroup(n).join("cpu.stat"), text).unwrap();
-        self.work.look_last(self.work.allocs.reader(&format!("/batch/{n}")));
+        self.work.read_last(self.work.allocs.reader(&format!("/batch/{n}")));
     }
     fn cgroup(&self, n: usize) -> std::path::PathBuf {
         self.dir.path().join(format!("sys/fs/cgroup/batch/{n}"))
@@ -105,7 +105,7 @@ impl ObserverScene {
     fn turn(&mut self, ms: usize) {
         self.clock.ms.fetch_add(ms, Ordering::Relaxed);
         // Nothing is waited for.
-        self.work.bell.ring();
+        self.work.wake.ring();
         self.work.turn();
     }
     fn deliver(&mut self) {

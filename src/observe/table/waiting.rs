@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{ObservedAllocs, TrackedAlloc, TrackedTask};
 use crate::model::alloc::{AllocSource, TaskIdentity};
 use crate::model::id::{AllocId, TaskName};
-use crate::model::observed::{BegunAfter, SelectedLabel};
+use crate::model::observed::{RestartCause, SelectedLabel};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 use crate::observe::exits::{ExitFacts, exit};
@@ -46,12 +46,12 @@ impl ObservedAllocs {
         let naming = fit(naming, &mut self.texts);
         let name = TaskName::from(naming.task.as_str());
         let key = (id.clone(), name.clone());
-        let forgotten = self.gone.remove(&key).map(|(_, earlier)| earlier);
+        let forgotten = self.forgotten.remove(&key).map(|(_, earlier)| earlier);
         let mut task = self.earlier.remove(&key).or(forgotten).map(TrackedTask::of).unwrap_or_default();
         let end = exit(Some(last), task.attempts, None, now, Arc::<Usage>::default());
         let shown = Arc::make_mut(&mut task.shown);
         (shown.runs, shown.is_paused, shown.will_restart) = (false, false, true);
-        (shown.since, shown.ended) = (Some(end.finished_at), Some(BegunAfter::of(&end)));
+        (shown.since, shown.ended) = (Some(end.finished_at), Some(RestartCause::of(&end)));
         task.container = Some(container);
 
         let mut alloc = TrackedAlloc::new(&id);

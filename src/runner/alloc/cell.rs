@@ -17,12 +17,12 @@ use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 use crate::runner::decide::restart::RestartTracker;
 use crate::runner::drivers::call::RunningAttempt;
-use crate::runner::kept::outputs::HeldOutput;
-use crate::runner::kept::record::{MoreTotals, TaskRecord};
-use crate::runner::kept::samples::SamplePage;
+use crate::runner::persistence::outputs::HeldOutput;
+use crate::runner::persistence::record::{MoreTotals, TaskRecord};
+use crate::runner::persistence::samples::SamplePage;
 
 /// Number of newest events and exits kept per task.
-pub const KEPT: usize = 10;
+pub const HISTORY_LENGTH: usize = 10;
 
 /// The usage of a task without an ended attempt: shared by all of them.
 pub static NOTHING: LazyLock<Arc<Usage>> = LazyLock::new(Arc::default);
@@ -95,15 +95,15 @@ pub enum KillEscalation {
 
 impl TotalsDelta {
     pub fn apply(&self, alloc_id: &AllocId, totals: &mut TaskTotals) {
-        let whose = |event_id, at| Exemplar { alloc_id: alloc_id.clone(), event_id, value: Value::Int(1), at };
+        let exemplar = |event_id, at| Exemplar { alloc_id: alloc_id.clone(), event_id, value: Value::Int(1), at };
         for EndedAttempt { exit, event, .. } in &self.exits {
             totals.add_exit(exit);
-            totals.note_exit(exit, &whose(*event, exit.finished_at));
+            totals.note_exit(exit, &exemplar(*event, exit.finished_at));
         }
         for (force, at) in &self.forced {
             match force {
-                KillEscalation::Escalated => totals.add_escalation(whose(None, *at)),
-                KillEscalation::Abandoned => totals.add_abandoned(whose(None, *at)),
+                KillEscalation::Escalated => totals.add_escalation(exemplar(None, *at)),
+                KillEscalation::Abandoned => totals.add_abandoned(exemplar(None, *at)),
             }
         }
         self.restarts.iter().for_each(|reason| totals.add_restart(*reason));
@@ -189,9 +189,9 @@ impl TaskCell {
             }
         }
         let unnumbered = delta.events.len().saturating_sub(delta.seqs.len());
-        for gone in &mut delta.exits {
-            let place = gone.events.checked_sub(unnumbered + 1);
-            gone.event = place.and_then(|place| delta.seqs.get(place).copied());
+        for removed in &mut delta.exits {
+            let place = removed.events.checked_sub(unnumbered + 1);
+            removed.event = place.and_then(|place| delta.seqs.get(place).copied());
         }
         self.freezes += 1;
         let (status, reader) = (Arc::clone(&self.record.status), self.reader.clone());

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::Alloc;
-use super::cell::{EndedAttempt, KEPT, KillEscalation, TaskCell};
+use super::cell::{EndedAttempt, HISTORY_LENGTH, KillEscalation, TaskCell};
 use super::end::worst;
 use crate::model::event::{Event, EventKind};
 use crate::model::id::DeviceId;
@@ -16,8 +16,8 @@ use crate::runner::decide::coordinator::Cause;
 use crate::runner::decide::restart::RestartTracker;
 use crate::runner::decide::step::State;
 use crate::runner::drivers::call::RunningAttempt;
-use crate::runner::kept::outputs::LogEnd;
-use crate::runner::kept::record::{Backoff, FinishRecord, KillRequest};
+use crate::runner::persistence::outputs::LogEnd;
+use crate::runner::persistence::record::{Backoff, FinishRecord, KillRequest};
 
 impl Alloc {
     /// Edits a task's cell. The change is shown when it is saved.
@@ -229,7 +229,7 @@ impl Edit<'_> {
             status.exit_counts[exit.outcome.index()] += 1;
         }
         status.oom_attempts += u64::from(exit.outcome == Outcome::Oom || exit.oom_kills.is_some_and(|kills| kills > 0));
-        if status.exits.len() == KEPT {
+        if status.exits.len() == HISTORY_LENGTH {
             status.exits.pop_front();
         }
         // One output per task: that of the last attempt that ran.
@@ -322,7 +322,7 @@ impl Edit<'_> {
         }
         let count = status.event_counts.get(kind.label()).copied().unwrap_or_default();
         status.event_counts.insert(kind.label(), count + 1);
-        if status.events.len() == KEPT {
+        if status.events.len() == HISTORY_LENGTH {
             status.events.pop_front();
         }
         status.events.push_back(Arc::new(event));

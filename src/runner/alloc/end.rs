@@ -5,8 +5,8 @@ use crate::model::task::{Outcome, TaskState};
 use crate::model::units::Steady;
 use crate::model::usage::Usage;
 use crate::runner::decide::coordinator::Cause;
-use crate::runner::kept::record::{AllocRecord, FinishRecord};
-use crate::runner::kept::steady::SteadyClock;
+use crate::runner::persistence::record::{AllocRecord, FinishRecord};
+use crate::runner::persistence::steady_clock::SteadyClock;
 
 /// The end of a restored alloc, derived from its tasks' records: the agent may have died between two writes. A recorded
 /// end that is too early would be the base of a cgroup that still counts; a missing one would never come.

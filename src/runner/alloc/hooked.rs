@@ -8,14 +8,14 @@ use crate::model::device::ReservedDevices;
 use crate::model::env::Env;
 use crate::model::event::EventKind;
 use crate::model::task::TaskState;
-use crate::runner::hooks::{AllocAsks, OfAlloc, OfTask, hook_times};
+use crate::runner::hooks::{AllocSpec, OfAlloc, OfTask, hook_times};
 
 impl Alloc {
     /// The alloc as seen by its hooks.
     pub fn subject(self: &Arc<Self>) -> OfAlloc {
         // Weak: a subject may outlive its alloc.
         let weak = Arc::downgrade(self);
-        let say = move |kind, message: String| {
+        let print = move |kind, message: String| {
             if let Some(alloc) = weak.upgrade() {
                 alloc.report_for_all(kind, &message);
             }
@@ -37,13 +37,13 @@ impl Alloc {
             cgroup,
             ended,
             reader: inner.reader.clone(),
-            asks: Some(AllocAsks {
+            spec: Some(AllocSpec {
                 job: Arc::clone(&self.job),
                 group: self.group,
                 name: inner.identity.name.clone(),
                 index: self.index,
-                all_gone: !inner.cells.iter().any(TaskCell::may_run),
-                say: Box::new(say),
+                all_exited: !inner.cells.iter().any(TaskCell::may_run),
+                emit: Box::new(print),
                 wait: Box::new(wait),
             }),
             ports: inner.record.ports.clone(),
@@ -90,7 +90,7 @@ impl Alloc {
     /// A task as seen by its hooks.
     pub fn subject_of(self: &Arc<Self>, at: usize) -> OfTask {
         let weak = Arc::downgrade(self);
-        let say = move |kind, message: String, details: &[(&'static str, String)]| {
+        let print = move |kind, message: String, details: &[(&'static str, String)]| {
             if let Some(alloc) = weak.upgrade() {
                 alloc.edit(at, |edit| edit.event(kind, message, details));
                 alloc.save_aside(at);
@@ -108,7 +108,7 @@ impl Alloc {
             job: Arc::clone(&self.job),
             place: (self.group, at),
             attempt: cell.record.status.attempt,
-            say: Box::new(say),
+            emit: Box::new(print),
             done: cell.record.hooks.clone(),
             account: None,
             dirs: None,

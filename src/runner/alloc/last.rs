@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::Alloc;
 use crate::model::last_output::LastOutput;
 use crate::model::usage::Usage;
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::kept::outputs::{self, LogEnd};
+use crate::runner::persistence::outputs::{self, LogEnd};
+use crate::runner::wait_ends::{Ends, EndsWith};
 
 /// Cgroup files are read within microseconds: a kernel that takes this long hangs.
 const READ_PATIENCE: Duration = Duration::from_secs(2);

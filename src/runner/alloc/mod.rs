@@ -11,7 +11,7 @@
 mod cell;
 mod edit;
 mod end;
-mod gone;
+mod ended;
 mod hooked;
 mod last;
 mod place;
@@ -30,18 +30,18 @@ use tokio::sync::{Notify, watch};
 pub use self::cell::KillEscalation;
 use self::cell::{NOTHING, TaskCell};
 use self::end::finished_of;
-pub use self::gone::{DestroyedAlloc, EndedAlloc};
+pub use self::ended::{DestroyedAlloc, EndedAlloc};
 use self::place::PlaceState;
 pub use self::replace::{AwaitedReplacement, EndStamp};
 pub use self::restart::{AllocRestart, RestartRefusal};
+use super::context::RunnerContext;
 use super::decide::coordinator::{self, Cause, DesiredState, TaskAction, View};
 use super::decide::desired::{AllocRequests, desired_state};
 use super::decide::step::State;
 use super::drivers::call::RunningAttempt;
-use super::ground::RunnerContext;
 use super::hooks::Hooks;
-use super::kept::record::{self, AllocRecord, Backoff, KillRequest, RestartRequest, TaskRecord};
-use super::kept::samples::AttemptKey;
+use super::persistence::record::{self, AllocRecord, Backoff, KillRequest, RestartRequest, TaskRecord};
+use super::persistence::samples::AttemptKey;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocSource, Desired, Measured, TaskIdentity};
 use crate::model::device::DeviceHolder;
@@ -55,7 +55,7 @@ use crate::model::task::{TaskHandle, TaskState, TaskStatus};
 use crate::model::totals::TaskTotals;
 use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::model::usage::Usage;
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::store::Batch;
 use crate::telemetry::lock;
 
@@ -273,7 +273,7 @@ impl Alloc {
         self.lock().cells[at].may_run()
     }
     /// The first such task.
-    pub fn one_that_may_run(&self) -> Option<usize> {
+    pub fn first_that_may_run(&self) -> Option<usize> {
         self.lock().cells.iter().position(TaskCell::may_run)
     }
     /// The kill request of a task.
@@ -281,14 +281,17 @@ impl Alloc {
         self.lock().cells[at].record.kill
     }
     /// The requested restart of a task whose attempt has not ended yet.
-    pub fn restart_asked(&self, at: usize) -> Option<RestartRequest> {
+    pub fn restart_requested(&self, at: usize) -> Option<RestartRequest> {
         self.lock().cells[at].record.restart
     }
     /// The delay before a task's kill signal in a restart of all tasks: the rest of the group's delay, and the task's
     /// own.
     pub fn recall_delay(&self, at: usize) -> Nanos {
-        let waited =
-            self.lock().record.again_asked_at.map_or(Nanos::ZERO, |asked_at| self.ctx.line.now().since(asked_at));
+        let waited = self
+            .lock()
+            .record
+            .again_requested_at
+            .map_or(Nanos::ZERO, |requested_at| self.ctx.line.now().since(requested_at));
         let left = Nanos::from_duration(self.group().shutdown_delay).saturating_sub(waited);
         left.saturating_add(Nanos::from_duration(self.task(at).shutdown_delay))
     }
@@ -322,13 +325,13 @@ impl Alloc {
         let now = self.ctx.line.now();
         let mut inner = self.lock();
         inner.record.desired = Desired::Stop;
-        inner.record.stop_asked_at.get_or_insert(now);
+        inner.record.stop_requested_at.get_or_insert(now);
     }
     /// The stop was refused: reverts the desired state.
     pub fn withdraw_stop(&self) {
         let mut inner = self.lock();
         inner.record.desired = Desired::Run;
-        inner.record.stop_asked_at = None;
+        inner.record.stop_requested_at = None;
     }
     /// The current desired state, and when to evaluate it again.
     pub fn desired_state(&self, now: Steady) -> (DesiredState, Option<Steady>) {
@@ -336,7 +339,7 @@ impl Alloc {
         let requests = AllocRequests {
             // The durable one, not the one that is being recorded.
             desired: inner.applied,
-            stop_asked_at: inner.record.stop_asked_at,
+            stop_requested_at: inner.record.stop_requested_at,
             expired: inner.record.expired,
             restart: inner.record.again,
             failed_setup: inner.record.failed_setup.is_some(),
@@ -359,7 +362,7 @@ impl Alloc {
         match cause {
             Cause::Stopped => {
                 let delay = Nanos::from_duration(self.group().shutdown_delay);
-                inner.record.stop_asked_at.map(|asked_at| asked_at.plus(delay))
+                inner.record.stop_requested_at.map(|requested_at| requested_at.plus(delay))
             }
             Cause::Expired => self.group().max_run_duration.map(|most| self.began.plus(Nanos::from_duration(most))),
             Cause::LeaderDead(at) | Cause::SiblingFailed(at) => end(at),

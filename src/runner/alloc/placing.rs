@@ -7,11 +7,11 @@ use super::{Alloc, Inner};
 use crate::model::event::EventKind;
 use crate::model::placement::{NotPlaced, PlacementReason, joined};
 use crate::runner::decide::placement::{cores_of, unplaced};
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 
 impl Inner {
     /// An alloc that has started stays placed.
-    fn keeps_its_place(&self) -> bool {
+    fn stays_placed(&self) -> bool {
         self.anything_ran() || self.cells.iter().any(|cell| cell.record.handle.is_some())
     }
 }
@@ -23,7 +23,7 @@ impl Alloc {
 
     /// Tries to place it; returns whether it is placed. Each reason against it is reported once.
     pub async fn place(self: &Arc<Self>) -> bool {
-        let keeps = self.lock().keeps_its_place();
+        let keeps = self.lock().stays_placed();
         let mut reasons = match keeps {
             true => Vec::new(),
             false => unplaced(&self.job, self.group(), self.index, &self.ctx.placement_node()),
@@ -93,7 +93,7 @@ impl Alloc {
 
     /// Its tasks are dead and no process is left. A restart reserves again.
     pub fn free_cores(&self) {
-        if self.one_that_may_run().is_some() {
+        if self.first_that_may_run().is_some() {
             return;
         }
         let mut inner = self.lock();

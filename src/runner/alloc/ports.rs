@@ -8,7 +8,7 @@ use super::{Alloc, Inner};
 use crate::model::event::EventKind;
 use crate::model::placement::NotPlaced;
 use crate::model::task::TaskState;
-use crate::runner::ports::{PortAsk, PortHolder, PortKeeper, PortsHeldMeanwhile, TakenPort};
+use crate::runner::ports::{NeededPort, PortHolder, PortKeeper, PortsHeldMeanwhile, TakenPort};
 
 /// Waits for blocking work, until it is dropped. The work goes on then, and checks this before it changes anything.
 #[derive(Default)]
@@ -58,20 +58,20 @@ impl Alloc {
     /// that another program took meanwhile is exchanged for another one. If the caller stops waiting, no port is
     /// exchanged afterwards: the next launch may have read the ports.
     pub async fn renew_ports(self: &Arc<Self>, at: usize) {
-        let asks = self.ctx.ports.asks(self.group(), &self.ctx.node, &self.ctx.facts.now());
+        let needed = self.ctx.ports.needed_ports(self.group(), &self.ctx.node, &self.ctx.facts.now());
         let can_exchange = self.lock().can_exchange_ports(at);
-        if let (true, Ok(asks)) = (can_exchange, asks) {
-            self.exchange_taken(at, asks).await;
+        if let (true, Ok(needed)) = (can_exchange, needed) {
+            self.exchange_taken(at, needed).await;
         }
         // Exchanged now, or for a launch that was cancelled before they were recorded.
         if self.has_unrecorded_ports() {
             self.persist_made().await;
         }
     }
-    async fn exchange_taken(self: &Arc<Self>, at: usize, asks: Vec<PortAsk>) {
-        let (keeper, asks, id) = (&self.ctx.ports, Arc::new(asks), self.id.clone());
-        let asked = Arc::clone(&asks);
-        let Ok(taken) = keeper.search(move |keeper| keeper.taken(&id, &asked)).await else { return };
+    async fn exchange_taken(self: &Arc<Self>, at: usize, needed: Vec<NeededPort>) {
+        let (keeper, needed, id) = (&self.ctx.ports, Arc::new(needed), self.id.clone());
+        let requests = Arc::clone(&needed);
+        let Ok(taken) = keeper.search(move |keeper| keeper.taken(&id, &requests)).await else { return };
         if taken.is_empty() {
             return;
         }
@@ -79,7 +79,7 @@ impl Alloc {
         let taken: Vec<_> = taken.into_iter().zip(users).map(|(port, user)| port.with_user(user)).collect();
         let (caller, alloc) = (CallerPresence::default(), Arc::clone(self));
         let is_waiting = caller.is_waiting();
-        let exchange = move |keeper: &Arc<PortKeeper>| alloc.exchange_ports(keeper, at, &asks, &taken, &is_waiting);
+        let exchange = move |keeper: &Arc<PortKeeper>| alloc.exchange_ports(keeper, at, &needed, &taken, &is_waiting);
         if keeper.search(exchange).await == Ok(true) {
             self.save_aside(at);
         }
@@ -90,7 +90,7 @@ impl Alloc {
         &self,
         keeper: &PortKeeper,
         at: usize,
-        asks: &[PortAsk],
+        needed: &[NeededPort],
         taken: &[TakenPort],
         is_waiting: &dyn Fn() -> bool,
     ) -> bool {
@@ -98,20 +98,20 @@ impl Alloc {
         let mut meanwhile = PortsHeldMeanwhile::default();
         loop {
             // Before the lock: a search tests up to all ports of the range.
-            let found = keeper.replacements(&holder, asks, taken, &meanwhile);
+            let found = keeper.replacements(&holder, needed, taken, &meanwhile);
             let mut inner = self.lock();
             // Another task may have begun since: then a port may be in use by that one.
             if !is_waiting() || !inner.can_exchange_ports(at) {
                 return false;
             }
-            match keeper.exchange(&holder, asks, &found) {
-                Ok(Some((ports, said))) => {
+            match keeper.exchange(&holder, needed, &found) {
+                Ok(Some((ports, text))) => {
                     inner.record.ports = ports;
                     drop(inner);
-                    if !said.is_empty() {
-                        self.edit(at, |edit| edit.event(EventKind::Network, said.as_str(), &[]));
+                    if !text.is_empty() {
+                        self.edit(at, |edit| edit.event(EventKind::Network, text.as_str(), &[]));
                     }
-                    return !said.is_empty();
+                    return !text.is_empty();
                 }
                 Ok(None) => return false,
                 Err(more) => meanwhile.add(more),
@@ -136,10 +136,10 @@ impl Inner {
     /// earlier attempt. In a network namespace of its own no task binds a port of the host.
     fn can_exchange_ports(&self, at: usize) -> bool {
         let rests = |state: TaskState| matches!(state, TaskState::Pending | TaskState::Backoff | TaskState::Dead);
-        let mut others = self.cells.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, cell)| cell);
+        let mut rest = self.cells.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, cell)| cell);
         self.record.network.is_none()
             && !self.record.ports.is_empty()
             && self.cells.iter().all(|cell| cell.record.handle.is_none())
-            && others.all(|cell| rests(cell.record.status.state))
+            && rest.all(|cell| rests(cell.record.status.state))
     }
 }

@@ -11,7 +11,7 @@ use crate::model::reschedule::ReschedulePolicy;
 use crate::model::units::{Nanos, Steady};
 use crate::runner::alloc::show::Save;
 use crate::runner::decide::reschedule::{Replacement, RescheduleTracker, Rescheduling};
-use crate::runner::kept::record::AllocRecord;
+use crate::runner::persistence::record::AllocRecord;
 use crate::store::Batch;
 
 /// Maximum number of allocs in a row whose data may be taken over: those in between ended before they could move it.
@@ -102,7 +102,7 @@ impl Alloc {
 
     /// Sets the predecessor of its replacement, and the allocs whose data it takes over. An alloc that never started
     /// has no data of its own yet.
-    pub fn hand_over(&self, new: &mut AllocRecord, group: &TaskGroup) {
+    pub fn set_predecessor(&self, new: &mut AllocRecord, group: &TaskGroup) {
         new.previous = Some(self.id.clone());
         if group.ephemeral_disk.moves() {
             new.data_from = std::iter::once(self.id.clone()).chain(self.data_from()).take(MOST_SOURCES).collect();

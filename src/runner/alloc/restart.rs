@@ -17,13 +17,13 @@ use crate::model::task::{RestartReason, TaskState};
 use crate::model::units::Nanos;
 use crate::runner::decide::coordinator::TaskAction;
 use crate::runner::decide::step::{Action, State, StepEvent, step};
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::kept::record::RestartRequest;
+use crate::runner::persistence::record::RestartRequest;
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::store::Batch;
 
 /// The result of a request to restart a whole alloc.
 pub enum AllocRestart {
-    Asked(Save),
+    Requested(Save),
     /// It had ended: it needs a new owner.
     Revived(Save),
     /// It is ending: repeat the request when it has ended.
@@ -50,7 +50,7 @@ impl Alloc {
             (state, Some(Action::SendKillSignal)) => {
                 *edit.restart() = Some(RestartRequest {
                     whole: false,
-                    asked_at: edit.steady(),
+                    requested_at: edit.steady(),
                     delay,
                     signalled_at: None,
                     is_failure: false,
@@ -112,9 +112,9 @@ impl Alloc {
             Alloc::forget_report(&mut inner);
         }
         let mut batch = Batch::default();
-        let asked = inner.record.again;
+        let is_requested = inner.record.again;
         inner.record.again = true;
-        inner.record.again_asked_at.get_or_insert_with(|| self.ctx.line.now());
+        inner.record.again_requested_at.get_or_insert_with(|| self.ctx.line.now());
         inner.record.failed_setup = None;
         if let Some(source) = &mut inner.record.migrate_from {
             // What is fetched now was requested now.
@@ -123,7 +123,7 @@ impl Alloc {
         let mut tasks = Vec::with_capacity(inner.cells.len());
         for at in 0..inner.cells.len() {
             let mut edit = Edit { alloc: self, at, cell: &mut inner.cells[at], now, restarting: true };
-            if !asked {
+            if !is_requested {
                 let message = "restarting with its whole alloc";
                 edit.event(EventKind::RestartSignaled, message, &[("reason", reason.to_owned())]);
             }
@@ -137,7 +137,7 @@ impl Alloc {
         }
         drop(inner);
         self.changed.notify_one();
-        if over { AllocRestart::Revived(save) } else { AllocRestart::Asked(save) }
+        if over { AllocRestart::Revived(save) } else { AllocRestart::Requested(save) }
     }
 
     /// During a restart of the whole alloc: tasks that ended meanwhile become pending too. When all are pending, the
@@ -161,7 +161,7 @@ impl Alloc {
         if !hopeless && !inner.cells.iter().zip(&self.actions).all(waits) {
             return;
         }
-        (inner.record.again, inner.record.again_asked_at) = (false, None);
+        (inner.record.again, inner.record.again_requested_at) = (false, None);
         let mut batch = Batch::default();
         self.put_alloc(&inner, &mut batch);
         // If the agent dies before this is written, the next one finds all tasks pending and gets here again.
@@ -182,9 +182,9 @@ impl Edit<'_> {
     pub fn recall_if_restarting(&mut self) {
         if self.restarting && !self.state().restarts() && self.cell.record.handle.is_none() {
             let (state, _) = step(self.state(), StepEvent::Recall);
-            let (asked_at, delay) = (self.steady(), Nanos::ZERO);
+            let (since, delay) = (self.steady(), Nanos::ZERO);
             *self.restart() =
-                Some(RestartRequest { whole: true, asked_at, delay, signalled_at: None, is_failure: false });
+                Some(RestartRequest { whole: true, requested_at: since, delay, signalled_at: None, is_failure: false });
             self.enter_state(state);
         }
     }

@@ -9,7 +9,7 @@ use crate::model::id::TaskName;
 use crate::model::network::{AllocNetwork, AllocPort, DriverNetwork};
 use crate::model::units::{Nanos, Steady};
 use crate::runner::decide::step::{Action, StepEvent, step};
-use crate::runner::kept::record::RestartRequest;
+use crate::runner::persistence::record::RestartRequest;
 use crate::store::Batch;
 
 impl Alloc {
@@ -68,9 +68,9 @@ impl Alloc {
             if action != Some(Action::SendKillSignal) {
                 return false;
             }
-            let asked_at = edit.steady();
+            let since = edit.steady();
             *edit.restart() =
-                Some(RestartRequest { whole: false, asked_at, delay, signalled_at: None, is_failure: true });
+                Some(RestartRequest { whole: false, requested_at: since, delay, signalled_at: None, is_failure: true });
             edit.enter_state(state);
             edit.event(EventKind::RestartSignaled, message, &[("reason", reason.to_owned())]);
             true

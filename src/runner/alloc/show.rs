@@ -9,9 +9,9 @@ use crate::board::PublishedAlloc;
 use crate::model::alloc::{AllocState, AllocStatus, Desired, ForcedOutcome};
 use crate::model::task::{TaskState, TaskStatus};
 use crate::model::totals::Totals;
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::kept::journal::{self, Answer};
-use crate::runner::kept::record;
+use crate::runner::persistence::journal::{self, Answer};
+use crate::runner::persistence::record;
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::store::{Batch, StoreError};
 
 /// A disk that takes longer hangs: changes are shown without waiting for it.
@@ -100,7 +100,7 @@ impl Alloc {
 
     /// No process is left of an abandoned task. Queued and shown in one step: from then on its alloc may be removed,
     /// and no write may follow that. Not awaited: if it was not written, the next agent checks again.
-    pub fn has_gone(&self, at: usize) {
+    pub fn mark_exited(&self, at: usize) {
         let mut inner = self.lock();
         if !inner.cells[at].may_run() {
             return;

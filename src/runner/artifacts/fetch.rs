@@ -10,14 +10,14 @@ use rustix::fs::{Mode, OFlags, openat};
 
 use super::checksums::ExpectedChecksum;
 use super::meter::{UnpackMeter, fault, mib};
-use super::order::{ArtifactError, ArtifactGround, ArtifactOrder, patience};
+use super::order::{ArtifactError, ArtifactOrder, ArtifactScope, patience};
 use super::staging::Staging;
 use super::unpack::DownloadedFile;
 use crate::host::http::TlsFiles;
 use crate::host::http::exchange::HttpAnswer;
 use crate::host::http::fetch::{FetchRequest, HttpUrl, fetch};
 use crate::model::checksum::{Checksum, ChecksumSource};
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::artifacts::ArtifactOutcome;
 
 const FILE: &str = "file";
@@ -34,18 +34,18 @@ fn network(message: impl Into<String>) -> ArtifactError {
 pub(super) fn to_file(
     url: &str,
     order: &ArtifactOrder,
-    ground: &ArtifactGround,
+    scope: &ArtifactScope,
     (staging, meter): (&Staging, &UnpackMeter<'_>),
 ) -> Result<DownloadedFile, ArtifactError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| network(format!("cannot set up a client: {e}")))?;
     let url = HttpUrl::parse(url).map_err(network)?;
-    let download = Download { order, ground, url };
-    let whole = ground.config.http_read_timeout;
+    let download = Download { order, scope, url };
+    let whole = scope.config.http_read_timeout;
     let result = runtime.block_on(async {
         tokio::select! {
             biased;
-            () = ground.cancelled.wait() => Err(ArtifactError::new(ArtifactOutcome::Cancelled, "cancelled")),
+            () = scope.cancelled.wait() => Err(ArtifactError::new(ArtifactOutcome::Cancelled, "cancelled")),
             done = tokio::time::timeout(whole, download.run(staging, meter)) => done.unwrap_or_else(|_| {
                 Err(network(format!("not fetched within {} s (artifact.http_read_timeout)", whole.as_secs_f32())))
             }),
@@ -58,7 +58,7 @@ pub(super) fn to_file(
 
 struct Download<'a> {
     order: &'a ArtifactOrder,
-    ground: &'a ArtifactGround,
+    scope: &'a ArtifactScope,
     url: HttpUrl,
 }
 
@@ -66,7 +66,7 @@ impl Download<'_> {
     async fn run(&self, staging: &Staging, meter: &UnpackMeter<'_>) -> Result<DownloadedFile, ArtifactError> {
         let mut expected = self.expected().await?.map(ExpectedChecksum::new);
         let mut answer = self.answer(&self.url).await?;
-        let limit = self.ground.config.http_max_size;
+        let limit = self.scope.config.http_max_size;
         let limit = if limit == 0 { u64::MAX } else { limit };
         let too_large = || {
             let message = format!("it has more than {} (artifact.http_max_size_mib)", mib(limit));
@@ -122,12 +122,12 @@ impl Download<'_> {
                 .push(("authorization".to_owned(), format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))));
         }
         let tls = Arc::new(TlsFiles { is_unverified: self.order.insecure, ..TlsFiles::default() });
-        let request = FetchRequest { url, headers: &headers, tls, patience: patience(&self.ground.config) };
+        let request = FetchRequest { url, headers: &headers, tls, patience: patience(&self.scope.config) };
         fetch(request).ends_with(Ends::Deadline).await.map_err(|e| network(crate::telemetry::chain(&e)))
     }
 
     async fn piece(&self, answer: &mut HttpAnswer) -> Result<Option<bytes::Bytes>, ArtifactError> {
-        let patience = patience(&self.ground.config);
+        let patience = patience(&self.scope.config);
         match tokio::time::timeout(patience, answer.piece()).await {
             Ok(piece) => piece.map_err(|e| network(crate::telemetry::chain(&e))),
             Err(_) => Err(network(format!(

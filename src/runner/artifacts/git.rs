@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, openat};
 
 use super::meter::{UnpackMeter, fault};
-use super::order::{ArtifactError, ArtifactGround, ArtifactOrder};
+use super::order::{ArtifactError, ArtifactOrder, ArtifactScope};
 use super::staging::{Staging, TREE};
 use super::tree::inspect;
 use crate::host::plugin::{HelperProgram, help};
@@ -43,13 +43,13 @@ fn failed(message: impl Into<String>) -> ArtifactError {
 pub(super) fn clone(
     source: &GitSource,
     order: &ArtifactOrder,
-    ground: &ArtifactGround,
+    scope: &ArtifactScope,
     (staging, meter): (&Staging, &UnpackMeter<'_>),
 ) -> Result<u64, ArtifactError> {
-    let program = program(&ground.path).ok_or_else(|| failed("git is not installed on this host"))?;
+    let program = program(&scope.path).ok_or_else(|| failed("git is not installed on this host"))?;
     let (url, secret) = without_credentials(&source.url);
     let run =
-        GitCommands { program: &program, ground, staging, meter, until: Instant::now() + ground.config.git_timeout };
+        GitCommands { program: &program, scope, staging, meter, until: Instant::now() + scope.config.git_timeout };
     let variables = run.variables(source, &url, secret.as_deref())?;
     let common = |directory: Option<&str>| {
         let mut args: Vec<OsString> = Vec::new();
@@ -111,7 +111,7 @@ fn without_credentials(url: &str) -> (String, Option<String>) {
 
 struct GitCommands<'a> {
     program: &'a Path,
-    ground: &'a ArtifactGround,
+    scope: &'a ArtifactScope,
     staging: &'a Staging,
     meter: &'a UnpackMeter<'a>,
     until: Instant,
@@ -131,8 +131,8 @@ impl GitCommands<'_> {
             ssh.push_str(&format!(" -o IdentitiesOnly=yes -i {}", quoted(&path)));
         }
         let mut variables: Vec<(&'static str, OsString)> = vec![
-            ("PATH", OsString::from(&self.ground.path)),
-            ("HOME", OsString::from(&self.ground.home)),
+            ("PATH", OsString::from(&self.scope.path)),
+            ("HOME", OsString::from(&self.scope.home)),
             ("LC_ALL", "C".into()),
             ("GIT_TERMINAL_PROMPT", "0".into()),
             ("GIT_ASKPASS", "/bin/false".into()),
@@ -157,7 +157,7 @@ impl GitCommands<'_> {
         let written = || -> io::Result<()> {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = openat(self.staging.directory(), KEY, flags, Mode::RUSR | Mode::WUSR)?;
-            if let Some((uid, gid)) = self.ground.owner {
+            if let Some((uid, gid)) = self.scope.owner {
                 rustix::fs::fchown(&file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
             }
             io::Write::write_all(&mut std::fs::File::from(file), &key)
@@ -173,9 +173,9 @@ impl GitCommands<'_> {
         hidden: &str,
     ) -> Result<(), ArtifactError> {
         let args: Vec<&OsStr> = args.iter().map(OsString::as_os_str).collect();
-        let (directory, user) = (self.staging.path(), self.ground.owner);
+        let (directory, user) = (self.staging.path(), self.scope.owner);
         let helper = HelperProgram { program: self.program, args: &args, variables, directory, user };
-        let ends = || self.ground.cancelled.is() || self.meter.grows().is_err();
+        let ends = || self.scope.cancelled.is() || self.meter.grows().is_err();
         let answer = help(&helper, self.until.saturating_duration_since(Instant::now()), &ends);
         let answer = answer.map_err(|e| failed(format!("cannot run git: {e}")))?;
         match answer.status {
@@ -184,10 +184,10 @@ impl GitCommands<'_> {
                 let complaint = shown(&answer.complaint, hidden);
                 Err(failed(format!("git ended with {status}: {complaint}")))
             }
-            None if self.ground.cancelled.is() => Err(ArtifactError::new(ArtifactOutcome::Cancelled, "cancelled")),
+            None if self.scope.cancelled.is() => Err(ArtifactError::new(ArtifactOutcome::Cancelled, "cancelled")),
             None => {
                 self.meter.grows().map_err(|e| fault(&e, ArtifactOutcome::Limit, "git was killed"))?;
-                let limit = self.ground.config.git_timeout.as_secs_f32();
+                let limit = self.scope.config.git_timeout.as_secs_f32();
                 Err(failed(format!("git did not end within {limit} s and was killed (artifact.git_timeout)")))
             }
         }

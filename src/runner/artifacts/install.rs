@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Uid, openat}
 use rustix::io::Errno;
 
 use super::meter::{UnpackMeter, fault};
-use super::order::{ArtifactError, ArtifactGround, ArtifactOrder};
+use super::order::{ArtifactError, ArtifactOrder, ArtifactScope};
 use super::staging::{Staging, TREE};
 use super::tree::{DEEPEST, inspect, names};
 use super::unpack::UnpackedTree;
@@ -23,14 +23,14 @@ pub(super) fn install(
     staging: &Staging,
     placed: UnpackedTree,
     order: &ArtifactOrder,
-    ground: &ArtifactGround,
+    scope: &ArtifactScope,
     meter: &UnpackMeter<'_>,
 ) -> Result<(), ArtifactError> {
     let broken = |e: io::Error| fault(&e, ArtifactOutcome::Archive, "cannot use it");
     let failed = |e: io::Error| fault(&e, ArtifactOutcome::Install, "cannot put it at its destination");
     let mut top = openat(staging.directory(), TREE, WAY, Mode::empty()).map_err(|e| broken(e.into()))?;
     let components: Vec<&str> = order.components.iter().map(String::as_str).collect();
-    let merge = TreeMerge { owner: ground.owner, meter };
+    let merge = TreeMerge { owner: scope.owner, meter };
     match placed {
         UnpackedTree::Directory => {
             if let Some(subdirectory) = &order.source.subdirectory {
@@ -38,7 +38,7 @@ pub(super) fn install(
                 // A link that stayed within the whole may lead out of a part.
                 inspect(&top, meter).map_err(broken)?;
             }
-            let to = beneath::directory(&order.root, &components, ground.owner).map_err(failed)?;
+            let to = beneath::directory(&order.root, &components, scope.owner).map_err(failed)?;
             merge.all(&top, &to, 0).map_err(failed)
         }
         UnpackedTree::File(path) => {
@@ -48,7 +48,7 @@ pub(super) fn install(
             for component in way {
                 top = openat(&top, component.as_str(), WAY, Mode::empty()).map_err(|e| broken(e.into()))?;
             }
-            let to = beneath::directory(&order.root, above, ground.owner).map_err(failed)?;
+            let to = beneath::directory(&order.root, above, scope.owner).map_err(failed)?;
             let name_of = |name: &str| CString::new(name).map_err(io::Error::from);
             let moved = name_of(file).and_then(|file| merge.one(&top, &file, &to, name_of(name)?.as_c_str()));
             moved.map_err(failed)
@@ -113,7 +113,7 @@ impl TreeMerge<'_> {
         }
         // While it is read nothing of it moves.
         for name in names(from)? {
-            self.meter.goes_on()?;
+            self.meter.check_cancelled()?;
             let found = rustix::fs::statat(from, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)?;
             let kind = FileType::from_raw_mode(found.st_mode);
             let moved =

@@ -11,8 +11,8 @@ use crate::runner::settings::ArtifactConfig;
 use crate::telemetry::artifacts::ArtifactOutcome;
 
 /// The file system is asked again after so many bytes, and after so many entries.
-const ASK_AFTER_BYTES: u64 = 32 << 20;
-const ASK_AFTER_ENTRIES: u64 = 256;
+const RECHECK_BYTES: u64 = 32 << 20;
+const RECHECK_ENTRIES: u64 = 256;
 /// Inodes that stay free.
 const FREE_INODES: u64 = 1_000;
 /// What is read and written at once.
@@ -64,7 +64,7 @@ pub struct UnpackMeter<'a> {
     directory: BorrowedFd<'a>,
     unpacked: Cell<u64>,
     entries: Cell<u64>,
-    since_asked: Cell<u64>,
+    since_check: Cell<u64>,
 }
 
 impl<'a> UnpackMeter<'a> {
@@ -78,20 +78,20 @@ impl<'a> UnpackMeter<'a> {
             unpacked: Cell::new(0),
             entries: Cell::new(0),
             // The first piece asks.
-            since_asked: Cell::new(ASK_AFTER_BYTES),
+            since_check: Cell::new(RECHECK_BYTES),
         }
     }
 
     /// Bytes are about to be written.
     pub fn writes(&self, bytes: u64) -> io::Result<()> {
-        self.goes_on()?;
-        let since = self.since_asked.get().saturating_add(bytes);
-        if since < ASK_AFTER_BYTES {
-            self.since_asked.set(since);
+        self.check_cancelled()?;
+        let since = self.since_check.get().saturating_add(bytes);
+        if since < RECHECK_BYTES {
+            self.since_check.set(since);
             return Ok(());
         }
-        self.since_asked.set(0);
-        self.has_room(bytes.max(ASK_AFTER_BYTES))
+        self.since_check.set(0);
+        self.has_room(bytes.max(RECHECK_BYTES))
     }
 
     /// Whether so many more bytes leave free what stays free.
@@ -115,7 +115,7 @@ impl<'a> UnpackMeter<'a> {
 
     /// Bytes came out of an archive.
     pub fn unpacks(&self, bytes: u64) -> io::Result<()> {
-        self.goes_on()?;
+        self.check_cancelled()?;
         self.unpacked.set(self.unpacked.get().saturating_add(bytes));
         let SetLimit { limit, setting } = self.bounds.bytes;
         if limit > 0 && self.unpacked.get() > limit {
@@ -126,13 +126,13 @@ impl<'a> UnpackMeter<'a> {
 
     /// An entry of an archive.
     pub fn enters(&self) -> io::Result<()> {
-        self.goes_on()?;
+        self.check_cancelled()?;
         self.entries.set(self.entries.get() + 1);
         let SetLimit { limit, setting } = self.bounds.entries;
         if limit > 0 && self.entries.get() > limit {
             return Err(reached(format!("it has more than {limit} entries ({setting})")));
         }
-        if self.entries.get().is_multiple_of(ASK_AFTER_ENTRIES) { self.has_room(0) } else { Ok(()) }
+        if self.entries.get().is_multiple_of(RECHECK_ENTRIES) { self.has_room(0) } else { Ok(()) }
     }
 
     /// While another program makes the entries: so many inodes are no longer free. Other processes take some as well,
@@ -148,7 +148,7 @@ impl<'a> UnpackMeter<'a> {
         Ok(())
     }
 
-    pub fn goes_on(&self) -> io::Result<()> {
+    pub fn check_cancelled(&self) -> io::Result<()> {
         // Of no kind that a reader tries again.
         if self.cancelled.is() { Err(io::Error::other(CancelledError)) } else { Ok(()) }
     }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 pub use self::cancelled::Cancellation;
 pub use self::meter::{MeterBounds, MeteredReader, SetLimit, UnpackMeter, fault};
-pub use self::order::{ArtifactError, ArtifactGround, ArtifactOrder, FetchedArtifact};
+pub use self::order::{ArtifactError, ArtifactOrder, ArtifactScope, FetchedArtifact};
 pub use self::sealed::{
     ArchiveSeal, MOST_EXTENTS, SEAL, SEAL_BYTES, SEAL_CHANGED, SEAL_ENTRIES, SEAL_ERROR, SEAL_SHA256, SPARSE,
     SealedArchive, XATTR, hexadecimal,
@@ -40,33 +40,33 @@ pub use crate::telemetry::artifacts::ArtifactOutcome;
 /// Fetches one.
 ///
 /// Errors: nothing of it is at its destination, unless it is the installation that failed.
-pub fn fetch(order: &ArtifactOrder, ground: &ArtifactGround) -> Result<FetchedArtifact, ArtifactError> {
-    let staging = Staging::new(&ground.alloc_dir, &ground.task, &ground.cancelled).map_err(|e| {
+pub fn fetch(order: &ArtifactOrder, scope: &ArtifactScope) -> Result<FetchedArtifact, ArtifactError> {
+    let staging = Staging::new(&scope.alloc_dir, &scope.task, &scope.cancelled).map_err(|e| {
         ArtifactError::new(ArtifactOutcome::Install, format!("cannot make a directory to fetch into: {e}"))
     })?;
     let bounds = match &order.source.from {
-        ArtifactOrigin::Http(_) => MeterBounds::of_artifact(&ground.config),
-        ArtifactOrigin::Git(_) => MeterBounds::of_repository(&ground.config),
+        ArtifactOrigin::Http(_) => MeterBounds::of_artifact(&scope.config),
+        ArtifactOrigin::Git(_) => MeterBounds::of_repository(&scope.config),
     };
-    let meter = UnpackMeter::new(bounds, Arc::clone(&ground.cancelled), staging.directory());
-    let tree = ArchiveTree::new(&staging, ground.owner, &meter).map_err(|e| {
+    let meter = UnpackMeter::new(bounds, Arc::clone(&scope.cancelled), staging.directory());
+    let tree = ArchiveTree::new(&staging, scope.owner, &meter).map_err(|e| {
         ArtifactError::new(ArtifactOutcome::Install, format!("cannot make a directory to fetch into: {e}"))
     })?;
     let (bytes, result) = match &order.source.from {
         ArtifactOrigin::Http(url) => {
-            let file = fetch::to_file(url, order, ground, (&staging, &meter))?;
+            let file = fetch::to_file(url, order, scope, (&staging, &meter))?;
             let bytes = file.bytes;
             (bytes, unpack::place(file, order, &tree, &meter)?)
         }
         ArtifactOrigin::Git(source) => {
-            let bytes = git::clone(source, order, ground, (&staging, &meter))?;
+            let bytes = git::clone(source, order, scope, (&staging, &meter))?;
             (bytes, unpack::UnpackedTree::Directory)
         }
     };
-    if ground.cancelled.is() {
+    if scope.cancelled.is() {
         return Err(ArtifactError::new(ArtifactOutcome::Cancelled, "cancelled"));
     }
-    install::install(&staging, result, order, ground, &meter)?;
+    install::install(&staging, result, order, scope, &meter)?;
     Ok(FetchedArtifact { bytes })
 }
 

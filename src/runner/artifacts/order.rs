@@ -21,7 +21,7 @@ pub struct ArtifactOrder {
 }
 
 /// For whom, and within which bounds.
-pub struct ArtifactGround {
+pub struct ArtifactScope {
     pub config: ArtifactConfig,
     /// The directory of the alloc, which only the agent can write to.
     pub alloc_dir: PathBuf,

@@ -16,7 +16,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use ring::digest::{Context, SHA256};
 
 use super::meter::UnpackMeter;
-use super::tree::{broken_off, hostile};
+use super::tree::{hostile, truncated};
 
 pub const SPARSE: &[u8] = b"GNU.sparse.";
 pub const XATTR: &[u8] = b"SCHILY.xattr.";
@@ -177,7 +177,7 @@ impl SparseFile {
         for (offset, length) in map {
             file.seek(SeekFrom::Start(offset))?;
             if meter.copy(&mut Read::take(&mut data, length), file)? < length {
-                return Err(broken_off());
+                return Err(truncated());
             }
         }
         file.set_len(size)?;
@@ -222,7 +222,7 @@ impl SparseMapReader<'_> {
         loop {
             if self.at == BLOCK {
                 self.data.read_exact(&mut self.block).map_err(|e| match e.kind() {
-                    io::ErrorKind::UnexpectedEof => broken_off(),
+                    io::ErrorKind::UnexpectedEof => truncated(),
                     _ => e,
                 })?;
                 self.at = 0;

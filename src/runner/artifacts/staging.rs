@@ -27,7 +27,7 @@ const MODE: u32 = 0o711;
 /// Those in use. A download that was cancelled needs a moment to end: the next one for its task waits for it.
 static IN_USE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 static LEFT: Condvar = Condvar::new();
-const ASK_AGAIN: Duration = Duration::from_millis(50);
+const POLL_EVERY: Duration = Duration::from_millis(50);
 
 /// A path that no other process uses. Concurrency: one at a time of each.
 struct Claim(PathBuf);
@@ -41,7 +41,7 @@ impl Claim {
                 return Err(io::Error::other("cancelled"));
             }
             // The download before it is cancelled as well.
-            in_use = LEFT.wait_timeout(in_use, ASK_AGAIN).unwrap_or_else(PoisonError::into_inner).0;
+            in_use = LEFT.wait_timeout(in_use, POLL_EVERY).unwrap_or_else(PoisonError::into_inner).0;
         }
         in_use.insert(path.clone());
         Ok(Claim(path))

@@ -8,7 +8,7 @@ use ::tar::Header;
 
 use super::meter::UnpackMeter;
 use super::sealed::{self, ArchiveSeal, SEAL, SparseFile, TarSource, UnsealedArchive};
-use super::tree::{ArchiveTree, EntryPath, EntryRights, broken_off, hostile};
+use super::tree::{ArchiveTree, EntryPath, EntryRights, hostile, truncated};
 
 const BLOCK: usize = 512;
 /// Of a long name, or of the extended header of an entry.
@@ -40,7 +40,7 @@ pub fn unpack_sealed(
     tree: &ArchiveTree<'_>,
     meter: &UnpackMeter<'_>,
 ) -> io::Result<ArchiveSeal> {
-    unpack_from(from, tree, meter)?.ok_or_else(broken_off)
+    unpack_from(from, tree, meter)?.ok_or_else(truncated)
 }
 
 fn unpack_from(
@@ -55,7 +55,7 @@ fn unpack_from(
     let mut is_first = true;
     while let Some(header) = header(from, is_first)? {
         is_first = false;
-        meter.goes_on()?;
+        meter.check_cancelled()?;
         if seal.is_some() {
             return Err(hostile("something follows the seal of the archive"));
         }
@@ -72,7 +72,7 @@ fn unpack_from(
             let mut bytes = Vec::new();
             data.read_to_end(&mut bytes)?;
             if (bytes.len() as u64) < size {
-                return Err(broken_off());
+                return Err(truncated());
             }
             let text = |mut bytes: Vec<u8>| {
                 bytes.truncate(bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len()));
@@ -109,7 +109,7 @@ fn unpack_from(
         if keeps && after > MOST_AFTER_END {
             return Err(hostile("the archive does not end where it says so"));
         }
-        meter.goes_on()?;
+        meter.check_cancelled()?;
     }
     seal.map(|seal| seal.check(counted)).transpose()
 }
@@ -164,7 +164,7 @@ fn header(from: &mut dyn Read, is_first: bool) -> io::Result<Option<Header>> {
         0 => return Ok(None),
         BLOCK => {}
         _ if is_first => return Err(hostile("it is no archive of tar")),
-        _ => return Err(broken_off()),
+        _ => return Err(truncated()),
     }
     if block.iter().all(|byte| *byte == 0) {
         return Ok(None);
@@ -285,9 +285,9 @@ fn extended(bytes: &[u8], into: &mut TarExtension, keeps: bool) -> io::Result<()
 fn skip(from: &mut dyn Read, mut bytes: u64) -> io::Result<()> {
     let mut piece = [0; 16 << 10];
     while bytes > 0 {
-        let wanted = usize::try_from(bytes).unwrap_or(usize::MAX).min(piece.len());
-        match from.read(piece.get_mut(..wanted).unwrap_or_default())? {
-            0 => return Err(broken_off()),
+        let requested = usize::try_from(bytes).unwrap_or(usize::MAX).min(piece.len());
+        match from.read(piece.get_mut(..requested).unwrap_or_default())? {
+            0 => return Err(truncated()),
             length => bytes -= length as u64,
         }
     }

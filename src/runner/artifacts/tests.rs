@@ -60,7 +60,7 @@ fn serve_files(files: Vec<(&'static str, Vec<u8>)>) -> String {
 /// The directories of an alloc with one task, and what is set.
 struct ArtifactFixture {
     dir: tempfile::TempDir,
-    ground: ArtifactGround,
+    scope: ArtifactScope,
 }
 
 impl ArtifactFixture {
@@ -68,7 +68,7 @@ impl ArtifactFixture {
         let dir = tempfile::tempdir().unwrap();
         let alloc_dir = dir.path().join("alloc");
         std::fs::create_dir_all(alloc_dir.join("web/local")).unwrap();
-        let ground = ArtifactGround {
+        let scope = ArtifactScope {
             config: ArtifactConfig { free_space_reserve: 0, ..ArtifactConfig::default() },
             alloc_dir,
             task: "web".to_owned(),
@@ -77,14 +77,14 @@ impl ArtifactFixture {
             path: std::env::var("PATH").unwrap(),
             cancelled: Arc::default(),
         };
-        ArtifactFixture { dir, ground }
+        ArtifactFixture { dir, scope }
     }
     fn config(mut self, change: impl FnOnce(&mut ArtifactConfig)) -> ArtifactFixture {
-        change(&mut self.ground.config);
+        change(&mut self.scope.config);
         self
     }
     fn task(&self) -> PathBuf {
-        self.ground.alloc_dir.join("web")
+        self.scope.alloc_dir.join("web")
     }
     fn order(&self, source: &str, mode: ArtifactMode, destination: &str) -> ArtifactOrder {
         ArtifactOrder {
@@ -97,8 +97,8 @@ impl ArtifactFixture {
         }
     }
     fn fetch(&self, source: &str, mode: ArtifactMode, destination: &str) -> Result<FetchedArtifact, ArtifactError> {
-        let fetched = fetch(&self.order(source, mode, destination), &self.ground);
-        assert!(!self.ground.alloc_dir.join(".artifacts-web").exists(), "the staging is gone");
+        let fetched = fetch(&self.order(source, mode, destination), &self.scope);
+        assert!(!self.scope.alloc_dir.join(".artifacts-web").exists(), "the staging is gone");
         fetched
     }
     /// It fails so, and leaves nothing.

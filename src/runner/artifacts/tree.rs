@@ -275,7 +275,7 @@ pub fn hostile(message: impl Into<String>) -> io::Error {
 }
 
 /// Of an archive that ends too early.
-pub(super) fn broken_off() -> io::Error {
+pub(super) fn truncated() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the archive breaks off")
 }
 

@@ -36,8 +36,8 @@ struct FileSection<'f> {
 impl Read for FileSection<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX);
-        let wanted = into.len().min(left);
-        let length = self.file.read_at(into.get_mut(..wanted).unwrap_or_default(), self.at)?;
+        let requested = into.len().min(left);
+        let length = self.file.read_at(into.get_mut(..requested).unwrap_or_default(), self.at)?;
         self.at += length as u64;
         Ok(length)
     }
@@ -154,7 +154,7 @@ pub(super) fn unpack(file: &File, tree: &ArchiveTree<'_>, meter: &UnpackMeter<'_
     let directory = directory(file)?;
     let mut entries = BufReader::new(FileSection { file, at: directory.begin, end: directory.end });
     for _ in 0..directory.entries {
-        meter.goes_on()?;
+        meter.check_cancelled()?;
         let entry = entry(&mut entries)?;
         let path = EntryPath::parse(&entry.name).map_err(hostile)?;
         let kind = entry.mode & FILE_TYPE;
@@ -233,8 +233,8 @@ impl<'a> ChecksumReader<'a> {
 
 impl Read for ChecksumReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let wanted = into.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
-        let into = into.get_mut(..wanted).unwrap_or_default();
+        let requested = into.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let into = into.get_mut(..requested).unwrap_or_default();
         if into.is_empty() {
             return Ok(0);
         }

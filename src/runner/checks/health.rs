@@ -77,7 +77,7 @@ pub struct HealthTracker {
 
 impl HealthTracker {
     /// `deadline`: when it is too late.
-    pub fn look(&mut self, rule: &HealthRule, facts: &HealthFacts, deadline: Steady, now: Steady) -> HealthVerdict {
+    pub fn judge(&mut self, rule: &HealthRule, facts: &HealthFacts, deadline: Steady, now: Steady) -> HealthVerdict {
         if facts.tasks.iter().any(|task| task.failed) {
             return HealthVerdict::Unhealthy(UnhealthyReason::TaskFailed);
         }
@@ -136,29 +136,29 @@ mod tests {
     #[test]
     fn healthy_after_min_healthy_time_without_a_break() {
         let mut tracker = HealthTracker::default();
-        let mut look = |facts: &HealthFacts, secs| tracker.look(&rule(), facts, at(300), at(secs));
+        let mut check = |facts: &HealthFacts, secs| tracker.judge(&rule(), facts, at(300), at(secs));
         assert_eq!(
-            look(&facts(Critical), 0),
+            check(&facts(Critical), 0),
             HealthVerdict::Pending(Some(at(300)), NotYet::Checks { passing: 0, of: 1 })
         );
-        assert_eq!(look(&facts(Passing), 5), HealthVerdict::Pending(Some(at(15)), NotYet::Time));
-        assert!(matches!(look(&facts(Critical), 14), HealthVerdict::Pending(..)), "a break");
-        assert_eq!(look(&facts(Passing), 20), HealthVerdict::Pending(Some(at(30)), NotYet::Time));
+        assert_eq!(check(&facts(Passing), 5), HealthVerdict::Pending(Some(at(15)), NotYet::Time));
+        assert!(matches!(check(&facts(Critical), 14), HealthVerdict::Pending(..)), "a break");
+        assert_eq!(check(&facts(Passing), 20), HealthVerdict::Pending(Some(at(30)), NotYet::Time));
         let again = HealthFacts { tasks: vec![TaskFacts { attempt: 1, ..running() }], ..facts(Passing) };
-        assert_eq!(look(&again, 25), HealthVerdict::Pending(Some(at(35)), NotYet::Time), "another attempt");
-        assert_eq!(look(&again, 35), HealthVerdict::Healthy);
+        assert_eq!(check(&again, 25), HealthVerdict::Pending(Some(at(35)), NotYet::Time), "another attempt");
+        assert_eq!(check(&again, 35), HealthVerdict::Healthy);
     }
 
     #[test]
     fn unhealthy_with_a_failed_task_or_at_the_deadline() {
         let mut tracker = HealthTracker::default();
         assert_eq!(
-            tracker.look(&rule(), &facts(Critical), at(300), at(300)),
+            tracker.judge(&rule(), &facts(Critical), at(300), at(300)),
             HealthVerdict::Unhealthy(UnhealthyReason::Deadline)
         );
         let failed = HealthFacts { tasks: vec![TaskFacts { failed: true, ..running() }], ..facts(Passing) };
         assert_eq!(
-            tracker.look(&rule(), &failed, at(300), at(1)),
+            tracker.judge(&rule(), &failed, at(300), at(1)),
             HealthVerdict::Unhealthy(UnhealthyReason::TaskFailed)
         );
     }
@@ -169,7 +169,7 @@ mod tests {
         let is_good = |basis, facts: &HealthFacts| {
             let rule = HealthRule { basis, ..rule() };
             matches!(
-                HealthTracker::default().look(&rule, facts, at(300), at(0)),
+                HealthTracker::default().judge(&rule, facts, at(300), at(0)),
                 HealthVerdict::Pending(_, NotYet::Time)
             )
         };

@@ -26,7 +26,7 @@ use self::health::{HealthFacts, HealthTracker, HealthVerdict, NotYet, TaskFacts,
 use self::resolve::{ProbePlan, ServiceResolver};
 use self::status::CheckTracker;
 use super::alloc::Alloc;
-use super::ground::AbortOnDrop;
+use super::context::AbortOnDrop;
 use crate::board::services::{AllocHealth, AllocServices, CheckRun, CheckView, ServiceInstance};
 use crate::jobspec::quantity::format_duration;
 use crate::model::alloc::Desired;
@@ -36,7 +36,7 @@ use crate::model::service::{CheckStatus, HealthBasis, Service, ServiceCheck};
 use crate::model::task::TaskState;
 use crate::model::text::log_text;
 use crate::model::units::{Nanos, Steady};
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::lock;
 
 /// The first runs of checks that begin together are spread over so much.
@@ -213,9 +213,9 @@ impl ServiceOwner {
             at,
             generation,
             check: service.checks[place].clone(),
-            asked: resolver.asked(service, &service.checks[place]),
+            plan: resolver.probe_plan(service, &service.checks[place]),
         };
-        self.running[at] = Some(AbortOnDrop(tokio::spawn(run.go_on())));
+        self.running[at] = Some(AbortOnDrop(tokio::spawn(run.run())));
     }
 
     /// Whether the alloc is healthy, until that is decided.
@@ -239,8 +239,8 @@ impl ServiceOwner {
         let deadline = *self
             .deadline
             .get_or_insert_with(|| if began.plus(span) > now { began.plus(span) } else { now.plus(span) });
-        let (health, reason, again) = match self.tracker.look(&rule, &facts, deadline, now) {
-            HealthVerdict::Pending(again, missing) => (AllocHealth::Pending, not_yet(missing), again),
+        let (health, reason, again) = match self.tracker.judge(&rule, &facts, deadline, now) {
+            HealthVerdict::Pending(again, missing) => (AllocHealth::Pending, not_started(missing), again),
             HealthVerdict::Healthy => (AllocHealth::Healthy, String::new(), None),
             HealthVerdict::Unhealthy(UnhealthyReason::TaskFailed) => {
                 (AllocHealth::Unhealthy, "a task has failed".to_owned(), None)
@@ -340,11 +340,11 @@ struct CheckRunner {
     at: usize,
     generation: u64,
     check: ServiceCheck,
-    asked: ProbePlan,
+    plan: ProbePlan,
 }
 
 impl CheckRunner {
-    async fn go_on(self) {
+    async fn run(self) {
         let spread = self.check.interval.min(SPREAD);
         tokio::time::sleep(share(&self.alloc.id, &self.check.name, spread)).await;
         loop {
@@ -354,7 +354,7 @@ impl CheckRunner {
             let task = self.check.task.as_ref().and_then(|task| self.alloc.task_at(task.as_str()));
             let task = task.or_else(|| (self.alloc.group().tasks.len() == 1).then_some(0));
             let attempt = task.and_then(|task| self.alloc.attempt(task));
-            let found = probe::run(&self.asked, attempt, self.check.timeout.min(LONGEST_RUN)).await;
+            let found = probe::run(&self.plan, attempt, self.check.timeout.min(LONGEST_RUN)).await;
             drop((place, own));
             if !self.take(found, began.elapsed()) {
                 return;
@@ -481,7 +481,7 @@ fn listed(alloc: &Alloc, service: &Service) -> Option<Arc<ServiceInstance>> {
     }
 }
 
-fn not_yet(missing: NotYet) -> String {
+fn not_started(missing: NotYet) -> String {
     match missing {
         NotYet::Tasks => "waiting for tasks to run".to_owned(),
         NotYet::Checks { passing, of } => format!("{passing} of {of} checks pass"),

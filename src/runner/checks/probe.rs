@@ -7,7 +7,7 @@ use super::status::RunVerdict;
 use crate::host::http::probe;
 use crate::model::text::terminal_lines;
 use crate::runner::drivers::call::RunningAttempt;
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 
 /// So much of a body, and of what a script prints, is kept.
 const LONGEST_OUTPUT: usize = 3 << 10;
@@ -27,19 +27,19 @@ impl CheckResult {
 }
 
 /// Takes at most `timeout`. `task`: where a script runs; `None`: its task does not run.
-pub async fn run(asked: &ProbePlan, task: Option<RunningAttempt>, timeout: Duration) -> CheckResult {
+pub async fn run(plan: &ProbePlan, task: Option<RunningAttempt>, timeout: Duration) -> CheckResult {
     let late = || CheckResult::of(RunVerdict::Fail, &format!("timeout: no result within {timeout:?}"));
-    match asked {
+    match plan {
         // The driver ends what the script started.
         ProbePlan::Script(command) => script(command, task, timeout).await.unwrap_or_else(late),
         ProbePlan::Http(..) | ProbePlan::Tcp(_) | ProbePlan::Grpc(..) | ProbePlan::Nothing(_) => {
-            tokio::time::timeout(timeout, ask(asked)).await.unwrap_or_else(|_| late())
+            tokio::time::timeout(timeout, perform(plan)).await.unwrap_or_else(|_| late())
         }
     }
 }
 
-async fn ask(asked: &ProbePlan) -> CheckResult {
-    match asked {
+async fn perform(plan: &ProbePlan) -> CheckResult {
+    match plan {
         ProbePlan::Http(address, request) => {
             match probe::http(address, request, LONGEST_OUTPUT).ends_with(Ends::Deadline).await {
                 Ok(answer) => {

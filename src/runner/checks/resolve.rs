@@ -141,7 +141,7 @@ impl ServiceResolver {
         locate(reach, mode, address.as_deref(), port.as_ref())
     }
 
-    pub fn asked(&self, service: &Service, check: &ServiceCheck) -> ProbePlan {
+    pub fn probe_plan(&self, service: &Service, check: &ServiceCheck) -> ProbePlan {
         if let CheckProbe::Script { command, args } = &check.probe {
             return ProbePlan::Script(
                 [command].into_iter().chain(args).map(|text| self.scope.tolerant(text)).collect(),

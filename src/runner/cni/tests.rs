@@ -16,10 +16,10 @@ impl Plugins {
         let dir = tempfile::tempdir().unwrap();
         for (name, text) in scripts {
             let path = dir.path().join(name);
-            let noted = dir.path().join("asked");
+            let record_path = dir.path().join("asked");
             let text = format!(
                 "#!/bin/sh\ninput=$(cat)\necho \"{name} $CNI_COMMAND $CNI_CONTAINERID $CNI_IFNAME $CNI_ARGS $input\" >> {}\n{text}\n",
-                noted.display()
+                record_path.display()
             );
             fs::write(&path, text).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -44,9 +44,9 @@ impl Plugins {
         }
     }
     /// Each call, without its input; and the inputs.
-    fn asked(&self) -> (Vec<String>, Vec<Value>) {
-        let noted = fs::read_to_string(self.dir.path().join("asked")).unwrap_or_default();
-        let calls = noted.lines().map(|line| line.split_at(line.find('{').unwrap_or(line.len())));
+    fn calls(&self) -> (Vec<String>, Vec<Value>) {
+        let recorded = fs::read_to_string(self.dir.path().join("asked")).unwrap_or_default();
+        let calls = recorded.lines().map(|line| line.split_at(line.find('{').unwrap_or(line.len())));
         calls.map(|(call, input)| (call.trim().to_owned(), serde_json::from_str(input).unwrap_or(Value::Null))).unzip()
     }
 }
@@ -66,7 +66,7 @@ fn cni_plugins_run_in_order_and_in_reverse_each_with_the_previous_result() {
     let result = network.add().unwrap();
     assert_eq!(result["ips"][0]["address"], "172.26.64.2/20");
     network.delete(&result).unwrap();
-    let (calls, inputs) = plugins.asked();
+    let (calls, inputs) = plugins.calls();
     let of = |plugin: &str, command: &str| format!("{plugin} {command} a1 eth0 IgnoreUnknown=1");
     assert_eq!(calls, [of("bridge", "ADD"), of("portmap", "ADD"), of("portmap", "DEL"), of("bridge", "DEL")]);
     assert_eq!((&inputs[0]["name"], &inputs[0]["cniVersion"]), (&json!("n"), &json!("0.4.0")));
@@ -86,7 +86,7 @@ fn a_plugin_that_fails_is_named_and_those_before_it_take_back_what_they_did() {
     let error = plugins.network(&list, &Value::Null).add().unwrap_err();
     assert_eq!(error, "CNI plugin portmap failed (ADD): no address: all are used");
     let calls: Vec<String> =
-        plugins.asked().0.iter().map(|call| call.split(" a1").next().unwrap().to_owned()).collect();
+        plugins.calls().0.iter().map(|call| call.split(" a1").next().unwrap().to_owned()).collect();
     assert_eq!(calls, ["bridge ADD", "portmap ADD", "portmap DEL", "bridge DEL"]);
 }
 
@@ -119,7 +119,7 @@ fn a_plugin_or_configuration_that_another_user_can_change_is_not_used() {
     let error = plugins.network(&list, &Value::Null).add().unwrap_err();
     let program = plugins.dir.path().join("bridge").display().to_string();
     assert_eq!(error, format!("CNI plugin bridge is not run: {program} belongs to another user (uid 12345)"));
-    assert!(plugins.asked().0.is_empty());
+    assert!(plugins.calls().0.is_empty());
 
     let config = plugins.dir.path().join("his.conflist");
     fs::write(&config, r#"{"name": "his", "plugins": [{"type": "bridge"}]}"#).unwrap();

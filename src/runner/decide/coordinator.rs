@@ -78,11 +78,11 @@ pub struct View {
     /// Whether it was ever started.
     pub started: bool,
     /// Why its end was requested, if it was.
-    pub asked: Option<Cause>,
+    pub end_cause: Option<Cause>,
 }
 
 impl View {
-    pub fn of(task: &Task, status: &TaskStatus, asked: Option<Cause>) -> View {
+    pub fn of(task: &Task, status: &TaskStatus, requested: Option<Cause>) -> View {
         let stage = match status.state {
             TaskState::Pending => TaskStage::Waiting,
             TaskState::Dead => TaskStage::Dead,
@@ -93,7 +93,14 @@ impl View {
         };
         // After a restart of the whole alloc, earlier attempts count as started.
         let started = status.started_at.is_some() || stage == TaskStage::Starting || status.attempt > 0;
-        View { role: Role::of(task), stage, failed: status.failed, ended_at: status.finished_at, started, asked }
+        View {
+            role: Role::of(task),
+            stage,
+            failed: status.failed,
+            ended_at: status.finished_at,
+            started,
+            end_cause: requested,
+        }
     }
     /// The view of a task in recovery: neither running nor dead, whatever its record says. No task that waits for
     /// either may start, and the task itself is not started.
@@ -171,7 +178,7 @@ pub enum TaskAction {
 /// Returns one action per task, in the order of the tasks.
 pub fn decide(tasks: &[View], desired_state: DesiredState) -> Vec<TaskAction> {
     let cause = cause(tasks, desired_state);
-    let others_dead = tasks.iter().all(|t| t.role == Role::Poststop || t.stage == TaskStage::Dead);
+    let rest_dead = tasks.iter().all(|t| t.role == Role::Poststop || t.stage == TaskStage::Dead);
     let anything_ran = tasks.iter().any(|t| t.role != Role::Poststop && t.started);
     let live =
         tasks.iter().filter(|t| t.role != Role::Poststop && matches!(t.stage, TaskStage::Starting | TaskStage::Ran));
@@ -196,7 +203,7 @@ pub fn decide(tasks: &[View], desired_state: DesiredState) -> Vec<TaskAction> {
                 Cause::Expired
             })
         }
-        (TaskStage::Waiting, Role::Poststop) if !others_dead => TaskAction::Keep,
+        (TaskStage::Waiting, Role::Poststop) if !rest_dead => TaskAction::Keep,
         (TaskStage::Waiting, Role::Poststop) if anything_ran => TaskAction::Start,
         (TaskStage::Waiting, Role::Poststop) => TaskAction::End(Cause::NothingRan),
         (TaskStage::Starting | TaskStage::Ran, Role::Poststop) => TaskAction::Keep,
@@ -242,7 +249,7 @@ fn cause(tasks: &[View], desired_state: DesiredState) -> Option<Cause> {
     // A failed leader counts as a failed sibling. A leader that succeeded takes precedence over a failed sibling. A
     // leader that was ended because of a failure is not the cause.
     if let Some(leader) = tasks.iter().position(|t| t.role == Role::Leader && dead(t) && !t.failed) {
-        let failure = tasks[leader].asked.filter(|asked| matches!(asked, Cause::SiblingFailed(_)));
+        let failure = tasks[leader].end_cause.filter(|requested| matches!(requested, Cause::SiblingFailed(_)));
         return Some(failure.unwrap_or(Cause::LeaderDead(leader)));
     }
     let failed = tasks.iter().enumerate().filter(|(_, t)| t.role != Role::Poststop && dead(t) && t.failed);
@@ -294,7 +301,7 @@ mod tests {
     ];
 
     fn fresh(role: Role) -> View {
-        View { role, stage: TaskStage::Waiting, failed: false, ended_at: None, started: false, asked: None }
+        View { role, stage: TaskStage::Waiting, failed: false, ended_at: None, started: false, end_cause: None }
     }
     fn ran(role: Role) -> View {
         View { stage: TaskStage::Ran, started: true, ..fresh(role) }
@@ -344,7 +351,7 @@ mod tests {
     #[test]
     fn a_leader_that_was_ended_for_a_failure_is_not_the_culprit() {
         use Role::{Leader, Main, PrestartSidecar};
-        let ended = View { asked: Some(Cause::SiblingFailed(0)), ..dead(Leader, false) };
+        let ended = View { end_cause: Some(Cause::SiblingFailed(0)), ..dead(Leader, false) };
         let tasks = [dead(PrestartSidecar, true), ended, ran(Main)];
         assert_eq!(decide(&tasks, DesiredState::Run)[2], TaskAction::End(Cause::SiblingFailed(0)));
         assert_eq!(no_more(&tasks, 2, DesiredState::Run), Some(Cause::SiblingFailed(0)));
@@ -447,7 +454,7 @@ mod tests {
             next
         }
         /// The states after each request that is possible now.
-        fn asked(&self) -> Vec<State> {
+        fn requested(&self) -> Vec<State> {
             let may = |desired_state: DesiredState| match desired_state {
                 DesiredState::Restart => {
                     self.desired_state == DesiredState::Run && !self.again && self.tasks.iter().any(|t| t.started)
@@ -471,7 +478,7 @@ mod tests {
     fn views(group: &[Role], state: &State) -> Vec<View> {
         let view = |(role, one): (&Role, &GroupTask)| {
             let ended_at = (one.stage == TaskStage::Dead).then_some(Timestamp(1));
-            View { role: *role, stage: one.stage, failed: one.failed, ended_at, started: one.started, asked: None }
+            View { role: *role, stage: one.stage, failed: one.failed, ended_at, started: one.started, end_cause: None }
         };
         group.iter().zip(&state.tasks).map(view).collect()
     }
@@ -520,7 +527,7 @@ mod tests {
                         .map(|next| state.with(at, next))
                         .collect::<Vec<_>>()
                 });
-                open.extend(followed.chain(state.asked()).filter(|next| seen.insert(next.clone())));
+                open.extend(followed.chain(state.requested()).filter(|next| seen.insert(next.clone())));
             }
             states += seen.len();
         }
@@ -538,16 +545,16 @@ mod tests {
         // During a restart of the alloc, a dead task waits again without an action.
         assert!(all_dead || moves || desired_state == DesiredState::Restart, "no state can follow: {}", context());
         for (task, action) in tasks.iter().zip(actions) {
-            let others = || tasks.iter().filter(|t| t.role != Role::Poststop);
-            let is_turn = || !others().any(|t| live(t) && t.role.rank() < task.role.rank());
+            let rest = || tasks.iter().filter(|t| t.role != Role::Poststop);
+            let is_turn = || !rest().any(|t| live(t) && t.role.rank() < task.role.rank());
             match (action, task.role) {
                 (TaskAction::Start, Role::Poststop) => {
-                    assert!(others().all(|t| t.stage == TaskStage::Dead), "{}", context());
+                    assert!(rest().all(|t| t.stage == TaskStage::Dead), "{}", context());
                     assert!(matches!(desired_state, DesiredState::Run | DesiredState::Stop), "{}", context());
                 }
                 (TaskAction::Start, role) => {
                     assert!(task.stage == TaskStage::Waiting && desired_state == DesiredState::Run, "{}", context());
-                    assert!(!others().any(|t| t.stage == TaskStage::Dead && t.failed), "{}", context());
+                    assert!(!rest().any(|t| t.stage == TaskStage::Dead && t.failed), "{}", context());
                     if !matches!(role, Role::Prestart | Role::PrestartSidecar) {
                         let succeeded = |t: &View| t.stage == TaskStage::Dead && !t.failed;
                         assert!(
@@ -567,10 +574,10 @@ mod tests {
                 (TaskAction::End(cause), role) => {
                     assert!(desired_state != DesiredState::Restart, "a restart ends no task: {}", context());
                     assert!(!live(task) || is_turn(), "{}", context());
-                    let asked = matches!(cause, Cause::Stopped | Cause::Expired);
-                    assert_eq!(asked, desired_state != DesiredState::Run, "{}", context());
+                    let is_requested = matches!(cause, Cause::Stopped | Cause::Expired);
+                    assert_eq!(is_requested, desired_state != DesiredState::Run, "{}", context());
                     // The work is not over while a task other than a sidecar may still run.
-                    let work = || others().filter(|t| !t.role.is_sidecar());
+                    let work = || rest().filter(|t| !t.role.is_sidecar());
                     let over = *cause != Cause::MainsDead || work().all(|t| t.stage == TaskStage::Dead);
                     assert!(over && (*cause != Cause::MainsDead || role.is_sidecar()), "{}", context());
                 }
@@ -621,7 +628,7 @@ mod tests {
             let mut state = State::new(group.len());
             for (step, (which, how)) in choices.into_iter().enumerate() {
                 if step == again_after && state.tasks.iter().any(|t| t.stage != TaskStage::Dead) {
-                    state = state.asked().into_iter().find(|s| s.desired_state == DesiredState::Restart).unwrap_or(state);
+                    state = state.requested().into_iter().find(|s| s.desired_state == DesiredState::Restart).unwrap_or(state);
                 }
                 if step == stop_after {
                     state.desired_state = DesiredState::Stop;

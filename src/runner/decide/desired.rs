@@ -6,7 +6,7 @@ use crate::model::units::{Nanos, Steady};
 
 pub struct AllocRequests {
     pub desired: Desired,
-    pub stop_asked_at: Option<Steady>,
+    pub stop_requested_at: Option<Steady>,
     pub expired: bool,
     /// All tasks are to start from the beginning.
     pub restart: bool,
@@ -31,8 +31,8 @@ pub fn desired_state(requests: &AllocRequests, now: Steady) -> (DesiredState, Op
         return (if requests.restart { DesiredState::Restart } else { DesiredState::Run }, expires_at);
     }
     // A request in the future: the wall clock went back over a reboot, so the rest of the delay is unknown.
-    let asked_at = requests.stop_asked_at.filter(|at| *at <= now);
-    let stops_at = asked_at.map(|at| at.plus(requests.shutdown_delay)).filter(|at| *at > now);
+    let requested_at = requests.stop_requested_at.filter(|at| *at <= now);
+    let stops_at = requested_at.map(|at| at.plus(requests.shutdown_delay)).filter(|at| *at > now);
     match stops_at {
         Some(at) if requests.anything_ran => {
             (DesiredState::Run, Some(expires_at.map_or(at, |expires_at| expires_at.min(at))))
@@ -51,7 +51,7 @@ mod tests {
     fn running() -> AllocRequests {
         AllocRequests {
             desired: Desired::Run,
-            stop_asked_at: None,
+            stop_requested_at: None,
             expired: false,
             restart: false,
             failed_setup: false,
@@ -64,16 +64,23 @@ mod tests {
 
     #[test]
     fn a_stop_waits_for_the_delay_where_something_ran() {
-        let asked = AllocRequests {
+        let request = AllocRequests {
             desired: Desired::Stop,
-            stop_asked_at: Some(at(10)),
+            stop_requested_at: Some(at(10)),
             shutdown_delay: Nanos::from_secs(5),
             ..running()
         };
-        assert_eq!(desired_state(&asked, at(12)), (DesiredState::Run, Some(at(15))));
-        assert_eq!(desired_state(&asked, at(15)), (DesiredState::Stop, None));
-        assert_eq!(desired_state(&asked, at(9)), (DesiredState::Stop, None), "a wall clock that went back over a boot");
-        assert_eq!(desired_state(&AllocRequests { anything_ran: false, ..asked }, at(12)), (DesiredState::Stop, None));
+        assert_eq!(desired_state(&request, at(12)), (DesiredState::Run, Some(at(15))));
+        assert_eq!(desired_state(&request, at(15)), (DesiredState::Stop, None));
+        assert_eq!(
+            desired_state(&request, at(9)),
+            (DesiredState::Stop, None),
+            "a wall clock that went back over a boot"
+        );
+        assert_eq!(
+            desired_state(&AllocRequests { anything_ran: false, ..request }, at(12)),
+            (DesiredState::Stop, None)
+        );
     }
 
     /// Promise (Task groups and lifecycle order): A time limit ends an alloc as complete and without poststop, also if
@@ -82,7 +89,8 @@ mod tests {
     fn a_stop_and_the_end_of_its_time_win_over_a_restart() {
         let again = AllocRequests { restart: true, ..running() };
         assert_eq!(desired_state(&again, at(12)), (DesiredState::Restart, None));
-        let stopped = AllocRequests { restart: true, desired: Desired::Stop, stop_asked_at: Some(at(10)), ..running() };
+        let stopped =
+            AllocRequests { restart: true, desired: Desired::Stop, stop_requested_at: Some(at(10)), ..running() };
         assert_eq!(desired_state(&stopped, at(12)), (DesiredState::Stop, None));
         let limited = AllocRequests { restart: true, max_run: Some(Nanos::from_secs(60)), ..running() };
         assert_eq!(desired_state(&limited, at(60)), (DesiredState::Expire, None));

@@ -44,18 +44,18 @@ pub struct CourseEnd {
     pub exits: Vec<[u64; 6]>,
 }
 
-/// Computes every end of an alloc of a job's first group. `courses`: one for each task. `asked`: the requests in order,
-/// each at any moment from when its tasks run.
+/// Computes every end of an alloc of a job's first group. `scripts`: one for each task. `requests`: the requests in
+/// order, each at any moment from when its tasks run.
 ///
 /// Panics: if no event is possible before all tasks are dead.
-pub fn ends(job: &Job, courses: &[Course], asked: &[Demand]) -> BTreeSet<CourseEnd> {
+pub fn ends(job: &Job, scripts: &[Course], requested: &[Demand]) -> BTreeSet<CourseEnd> {
     let tasks = &job.groups[0].tasks;
-    assert_eq!(tasks.len(), courses.len(), "one course for each task");
-    let world = ExploredGroup { job, tasks, courses, asked };
+    assert_eq!(tasks.len(), scripts.len(), "one course for each task");
+    let world = ExploredGroup { job, tasks, scripts, requests: requested };
     let (mut seen, mut ends) = (BTreeSet::new(), BTreeSet::new());
     let mut open = vec![ExploredState {
         tasks: tasks.iter().map(ExploredTask::new).collect(),
-        asked: 0,
+        requests_done: 0,
         stop: false,
         again: false,
     }];
@@ -80,15 +80,15 @@ const NOW: Timestamp = Timestamp(1_000_000_000);
 struct ExploredGroup<'a> {
     job: &'a Job,
     tasks: &'a [Task],
-    courses: &'a [Course],
-    asked: &'a [Demand],
+    scripts: &'a [Course],
+    requests: &'a [Demand],
 }
 
 #[derive(Debug, Clone)]
 struct ExploredState {
     tasks: Vec<ExploredTask>,
     /// Number of requests made.
-    asked: usize,
+    requests_done: usize,
     stop: bool,
     again: bool,
 }
@@ -151,11 +151,11 @@ impl ExploredGroup<'_> {
                 next.push(after);
             }
         }
-        if let Some((desired_state, running)) = self.asked.get(life.asked)
+        if let Some((desired_state, running)) = self.requests.get(life.requests_done)
             && running.iter().all(|at| life.tasks[*at].state == State::Running)
         {
             let mut after = life.clone();
-            after.asked += 1;
+            after.requests_done += 1;
             match desired_state {
                 CourseRequest::Stop => after.stop = true,
                 CourseRequest::RestartAll => after.again = true,
@@ -185,7 +185,7 @@ impl ExploredGroup<'_> {
             // The start is cancelled, or the cancellation comes too late.
             (State::Killing | State::Recalled, false) => all.extend([Step(StepEvent::Started), CalledOff]),
             (State::Killing | State::Restarting | State::Recalled, true) => all.push(Ended(Outcome::Killed)),
-            (State::Running, _) => match self.courses[at] {
+            (State::Running, _) => match self.scripts[at] {
                 Course::Runs => {}
                 Course::Ends(outcomes) => {
                     let exits = usize::try_from(one.status.exit_counts.iter().sum::<u64>()).unwrap_or(usize::MAX);
@@ -292,16 +292,16 @@ mod tests {
         let clean = "lifecycle {\n hook = \"poststop\"\n}";
         let job = group("batch", 0, &[("main", "leader = true"), ("beside", ""), ("clean", clean)]);
         let ends = ends(&job, &[Course::Ends(&[Success]), Course::Runs, Course::Ends(&[Success])], &[]);
-        let of = |beside| (AllocState::Complete, vec![[1, 0, 0], [0, 0, beside], [1, 0, 0]]);
+        let of = |sibling| (AllocState::Complete, vec![[1, 0, 0], [0, 0, sibling], [1, 0, 0]]);
         assert_eq!(summary(&ends), [of(0), of(1)]);
     }
 
     #[test]
     fn requested_restarts_start_again_and_a_stop_ends_all() {
         let job = group("service", 0, &[("init", "lifecycle {\n hook = \"prestart\"\n}"), ("serve", "")]);
-        let asked: [Demand; 3] =
+        let requests: [Demand; 3] =
             [(CourseRequest::Restart(1), &[1]), (CourseRequest::RestartAll, &[1]), (CourseRequest::Stop, &[1])];
-        let ends = ends(&job, &[Course::Ends(&[Success]), Course::Runs], &asked);
+        let ends = ends(&job, &[Course::Ends(&[Success]), Course::Runs], &requests);
         // Stopped right after the request, during the restart, or after it.
         let of = |init, serve| (AllocState::Complete, vec![[init, 0, 0], [0, 0, serve]]);
         assert_eq!(summary(&ends), [of(1, 2), of(2, 3)]);

@@ -10,7 +10,7 @@ use crate::telemetry::metrics::GcReason;
 pub const AT_ONCE: usize = 2;
 
 /// Number of ended children kept per job. Children of a job that is launched each second would push out all others.
-pub const CHILDREN_KEPT: usize = 100;
+pub const MAX_ENDED_CHILDREN: usize = 100;
 
 /// Limits for ended allocs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,7 @@ pub fn by_limits(ended: &[Candidate], config: &GcConfig, now: Steady) -> Vec<(us
     for (at, candidate) in ended.iter().enumerate().rev() {
         let Some(parent) = candidate.parent else { continue };
         let newer = of_parent.entry(parent).or_default();
-        if *newer >= CHILDREN_KEPT && candidate.free && !candidate.stays() {
+        if *newer >= MAX_ENDED_CHILDREN && candidate.free && !candidate.stays() {
             chosen.entry(at).or_insert(GcReason::Count);
         }
         *newer += 1;
@@ -144,8 +144,9 @@ mod tests {
     #[test]
     fn gc_never_takes_an_alloc_that_may_still_run_whatever_its_age_or_the_disk() {
         let config = GcConfig { max_terminal: 0, max_age: Some(Duration::ZERO), ..GcConfig::default() };
-        let kept = |free| [Candidate { may_run: true, ..ended(1, free) }, Candidate { needed: true, ..ended(1, free) }];
-        let all = [true, false].map(kept).concat();
+        let retained =
+            |free| [Candidate { may_run: true, ..ended(1, free) }, Candidate { needed: true, ..ended(1, free) }];
+        let all = [true, false].map(retained).concat();
         assert_eq!(by_limits(&all, &config, at(9_999)), []);
         assert_eq!(by_pressure(&all), []);
     }

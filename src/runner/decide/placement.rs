@@ -23,7 +23,7 @@ pub struct PlacementNode {
 
 /// Every reason why the alloc with this index cannot run on this node, other allocs aside. Empty: it can.
 pub fn unplaced(job: &Job, group: &TaskGroup, index: u32, node: &PlacementNode) -> Vec<NotPlaced> {
-    let (mut reasons, volumes) = (elsewhere(job, node), missing_volumes(group, index, &node.identity));
+    let (mut reasons, volumes) = (node_mismatches(job, node), missing_volumes(group, index, &node.identity));
     let before_in_job: u64 = job.groups.iter().take_while(|g| g.name != group.name).map(|g| u64::from(g.count)).sum();
     let (index, in_job) = (u64::from(index), before_in_job + u64::from(index));
     reasons.extend(unmet(&job.placing, "job", in_job, node));
@@ -40,7 +40,7 @@ pub fn unplaced(job: &Job, group: &TaskGroup, index: u32, node: &PlacementNode) 
 }
 
 /// Checks the job's datacenters and node pool, if the agent's settings name its own.
-fn elsewhere(job: &Job, node: &PlacementNode) -> Vec<NotPlaced> {
+fn node_mismatches(job: &Job, node: &PlacementNode) -> Vec<NotPlaced> {
     let mut reasons = Vec::new();
     if let Some(own) = &node.identity.datacenter
         && !job.datacenters.iter().any(|pattern| matches_glob(pattern, own))
@@ -91,13 +91,17 @@ fn cores_of_task(task: &Task) -> usize {
 }
 
 fn too_many_cores(group: &TaskGroup, node: &PlacementNode) -> Option<NotPlaced> {
-    let (wanted, there) = (cores_of(group), node.cores.len());
-    (wanted > there).then(|| {
+    let (requested, there) = (cores_of(group), node.cores.len());
+    (requested > there).then(|| {
         let message = match there {
             0 => {
-                format!("group {} reserves {}: this node has no cpuset controller for tasks", group.name, count(wanted))
+                format!(
+                    "group {} reserves {}: this node has no cpuset controller for tasks",
+                    group.name,
+                    count(requested)
+                )
             }
-            _ => format!("group {} reserves {}: this node has {there}", group.name, count(wanted)),
+            _ => format!("group {} reserves {}: this node has {there}", group.name, count(requested)),
         };
         NotPlaced::new(PlacementReason::Cores, message)
     })
@@ -112,10 +116,10 @@ fn count(cores: usize) -> String {
 /// Errors: too few are free.
 pub fn choose_cores(group: &TaskGroup, all: &[u32], taken: &[u32]) -> Result<Vec<Vec<u32>>, NotPlaced> {
     let mut free = all.iter().copied().filter(|core| !taken.contains(core));
-    let wanted = cores_of(group);
+    let requested = cores_of(group);
     let there = free.clone().count();
-    if there < wanted {
-        let message = format!("group {} reserves {}: {there} of {} are free", group.name, count(wanted), all.len());
+    if there < requested {
+        let message = format!("group {} reserves {}: {there} of {} are free", group.name, count(requested), all.len());
         return Err(NotPlaced::new(PlacementReason::Cores, message));
     }
     Ok(group.tasks.iter().map(|task| free.by_ref().take(cores_of_task(task)).collect()).collect())

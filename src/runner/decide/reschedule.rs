@@ -13,9 +13,9 @@ use crate::model::reschedule::{DelayFunction, ReschedulePolicy};
 use crate::model::units::{Nanos, Steady, Timestamp};
 
 /// Maximum number of replacements in the history of a tracker. More within one interval are only counted.
-const KEPT: usize = 100;
+const MAX_HISTORY: usize = 100;
 /// The same for a policy without a limit: Nomad's value.
-const KEPT_UNLIMITED: usize = 6;
+const MAX_HISTORY_UNLIMITED: usize = 6;
 
 /// The replacements before an alloc, for the same group and index. At most [`KEPT`] of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,12 +88,12 @@ impl RescheduleTracker {
         next.history.push_back(replacement);
         if policy.unlimited {
             next.dropped = None;
-            next.history.drain(..next.history.len().saturating_sub(KEPT_UNLIMITED));
+            next.history.drain(..next.history.len().saturating_sub(MAX_HISTORY_UNLIMITED));
             return next;
         }
         next.history.retain(|one| now.since(one.at) <= interval);
         next.dropped = next.dropped.filter(|dropped| now.since(dropped.newest) <= interval);
-        while next.history.len() > KEPT
+        while next.history.len() > MAX_HISTORY
             && let Some(oldest) = next.history.pop_front()
         {
             let count = next.dropped.map_or(0, |dropped| dropped.count).saturating_add(1);
@@ -235,7 +235,7 @@ mod tests {
             let Rescheduling::After { delay, .. } = restored.next(Some(&policy), at(n * 100)) else { panic!() };
             tracker = restored.after(replacement(at(n * 100).plus(delay), delay), &policy);
         }
-        assert_eq!((tracker.count(), tracker.history.len()), (20, KEPT_UNLIMITED));
+        assert_eq!((tracker.count(), tracker.history.len()), (20, MAX_HISTORY_UNLIMITED));
     }
 
     fn function() -> impl Strategy<Value = DelayFunction> {
@@ -259,7 +259,7 @@ mod tests {
                     granted.push(now);
                     tracker = tracker.after(replacement(now, delay), &policy);
                 }
-                prop_assert!(tracker.history.len() <= KEPT);
+                prop_assert!(tracker.history.len() <= MAX_HISTORY);
             }
             prop_assert_eq!(tracker.count(), granted.len() as u64);
         }

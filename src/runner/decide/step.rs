@@ -286,11 +286,11 @@ mod tests {
 
     #[test]
     fn a_task_that_outlives_its_restart_is_not_started_beside_itself() {
-        for ask in [StepEvent::Restart, StepEvent::Recall] {
+        for request in [StepEvent::Restart, StepEvent::Recall] {
             let (state, actions) = run(&[
                 StepEvent::Start,
                 StepEvent::Started,
-                ask,
+                request,
                 StepEvent::GraceOver,
                 StepEvent::Abandoned,
                 StepEvent::Exited(RESTART),

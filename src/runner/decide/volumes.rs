@@ -58,8 +58,8 @@ mod tests {
         assert_eq!(why(&plain, 0, &["data=/srv"]), Ok("data".to_owned()));
         let none = why(&plain, 0, &[]).unwrap_err();
         assert_eq!(none, "this node has no host volume \"data\"; it has none (node.host_volumes)");
-        let others = why(&plain, 0, &["a=/a", "b=/b"]).unwrap_err();
-        assert!(others.contains("it has a, b"), "{others}");
+        let rest = why(&plain, 0, &["a=/a", "b=/b"]).unwrap_err();
+        assert!(rest.contains("it has a, b"), "{rest}");
         let each = request("data", false, true);
         assert_eq!(why(&each, 1, &["data=/srv", "data[1]=/srv/1"]), Ok("data[1]".to_owned()));
         assert!(why(&each, 2, &["data=/srv", "data[1]=/srv/1"]).unwrap_err().contains("\"data[2]\""));

@@ -31,7 +31,7 @@ use crate::host::clock::Clock;
 use crate::model::id::AllocId;
 use crate::model::task::{ExitStatus, TaskHandle};
 use crate::model::units::{Nanos, Timestamp};
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::panics::{self, Panic};
 
 /// Longer than drivers retry by themselves.
@@ -49,7 +49,7 @@ const DEATHS: u8 = 5;
 const DEATH_PAUSE: Duration = Duration::from_millis(100);
 
 /// Pause before a retry by a driver without resources for it; doubled each time, up to the second value.
-const WANT_PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+const RESOURCE_PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// Texts of a driver are cut after this number of characters.
 const LONGEST_TEXT: usize = 4096;
@@ -85,11 +85,11 @@ pub async fn start(
     request: StartRequest,
     handle: TaskHandle,
 ) -> Result<RunningAttempt, DriverCallError> {
-    let asked = handle.clone();
-    let started = caught(panic_report("start", || asked.clone()), || driver.start(request, handle))
+    let requested = handle.clone();
+    let started = caught(panic_report("start", || requested.clone()), || driver.start(request, handle))
         .ends_with(Ends::Deadline)
         .await?;
-    RunningAttempt::of(started.map_err(tame_error)?, &asked)
+    RunningAttempt::of(started.map_err(tame_error)?, &requested)
 }
 
 /// Recovers an attempt. `None`: it was never started. A driver that panics is called again a few times: the panic does
@@ -99,7 +99,7 @@ pub async fn recover(
     handle: TaskHandle,
     events: EventSink,
 ) -> Result<Option<RunningAttempt>, DriverCallError> {
-    let (mut pause, most) = WANT_PAUSES;
+    let (mut pause, most) = RESOURCE_PAUSES;
     loop {
         match recover_in_time(driver, handle.clone(), &events).await {
             Err(DriverCallError::Refused(DriverError::Wanting { message })) => {
@@ -137,14 +137,14 @@ async fn recover_once(
     handle: TaskHandle,
     events: &EventSink,
 ) -> Result<Option<RunningAttempt>, DriverCallError> {
-    let asked = handle.clone();
-    match caught(panic_report("recover", || asked.clone()), || driver.recover(handle, events.clone()))
+    let requested = handle.clone();
+    match caught(panic_report("recover", || requested.clone()), || driver.recover(handle, events.clone()))
         .ends_with(Ends::Deadline)
         .await?
         .map_err(tame_error)?
     {
-        RecoveryOutcome::Attempt(attempt) => RunningAttempt::of(attempt, &asked).map(Some),
-        RecoveryOutcome::NeverStarted if asked.started_at.is_some() => {
+        RecoveryOutcome::Attempt(attempt) => RunningAttempt::of(attempt, &requested).map(Some),
+        RecoveryOutcome::NeverStarted if requested.started_at.is_some() => {
             Err(DriverCallError::Nonsense("it reports a started task as never started"))
         }
         RecoveryOutcome::NeverStarted => Ok(None),
@@ -153,12 +153,12 @@ async fn recover_once(
 
 impl RunningAttempt {
     /// Errors: it is another attempt than the requested one.
-    fn of(attempt: Arc<dyn Attempt>, asked: &TaskHandle) -> Result<RunningAttempt, DriverCallError> {
+    fn of(attempt: Arc<dyn Attempt>, requested: &TaskHandle) -> Result<RunningAttempt, DriverCallError> {
         let known = attempt.handle();
         // A cgroup may be known only now; a recorded one never changes.
-        let cgroup = known.cgroup.as_ref().filter(|_| asked.cgroup.is_some());
+        let cgroup = known.cgroup.as_ref().filter(|_| requested.cgroup.is_some());
         if (&known.driver, known.attempt, &known.run_dir, cgroup)
-            != (&asked.driver, asked.attempt, &asked.run_dir, asked.cgroup.as_ref())
+            != (&requested.driver, requested.attempt, &requested.run_dir, requested.cgroup.as_ref())
         {
             return Err(DriverCallError::Nonsense("it returned another attempt"));
         }
@@ -228,7 +228,7 @@ pub async fn leave_network(driver: &dyn Driver, alloc: &AllocId) -> Result<(), D
 }
 
 /// Background work of a driver. A panic ends only that work, and is logged as for a call.
-pub async fn beside(name: &'static str, handle: TaskHandle, work: impl Future<Output = ()> + Send) {
+pub async fn in_background(name: &'static str, handle: TaskHandle, work: impl Future<Output = ()> + Send) {
     // A panic was logged.
     let _ = caught(panic_report(name, || handle.clone()), || Box::pin(work)).ends_with(Ends::Caller).await;
 }
@@ -274,8 +274,8 @@ pub struct CheckedFingerprints {
 impl CheckedFingerprints {
     /// Starts them, and returns the first one.
     pub async fn of(driver: &dyn Driver) -> Result<(CheckedFingerprints, Fingerprint), DriverCallError> {
-        let begun = panics::catch(|| (driver.name().to_owned(), driver.fingerprint()));
-        let (driver, reports) = begun.map_err(|panic| {
+        let started = panics::catch(|| (driver.name().to_owned(), driver.fingerprint()));
+        let (driver, reports) = started.map_err(|panic| {
             report_fingerprint_panic(driver.name(), &panic);
             DriverCallError::Died(tame(panic.message))
         })?;

@@ -58,7 +58,7 @@ use super::{
 use crate::model::id::AllocId;
 use crate::model::job::Task;
 use crate::model::task::TaskHandle;
-use crate::runner::kept::datadir::{AttemptDirs, TaskDirs};
+use crate::runner::persistence::datadir::{AttemptDirs, TaskDirs};
 use crate::supervisor::orders::LogOrders;
 use crate::telemetry::lock;
 
@@ -103,14 +103,14 @@ impl Driver for DockerDriver {
         let Ok(config) = Config::of(task) else { return Vec::new() };
         let settings = &self.shared.settings;
         let mut all = Vec::new();
-        let mut say = |field, why: &str| all.push(UnenforcedField { field, why: why.to_owned() });
+        let mut emit = |field, why: &str| all.push(UnenforcedField { field, why: why.to_owned() });
         if config.privileged && !settings.allow_privileged {
-            say("config.privileged", "the start will fail: docker.allow_privileged of this agent is false");
+            emit("config.privileged", "the start will fail: docker.allow_privileged of this agent is false");
         }
         if !settings.volumes_enabled {
             const WHY: &str = "the start will fail: docker.volumes_enabled of this agent is false";
             if config.volumes.iter().any(|volume| volume.source.starts_with('/')) || config.volume_driver.is_some() {
-                say("config.volumes", WHY);
+                emit("config.volumes", WHY);
             }
             let is_outside = |kind: &MountKind| match kind {
                 MountKind::Bind { source, .. } => source.starts_with('/'),
@@ -118,7 +118,7 @@ impl Driver for DockerDriver {
                 MountKind::Tmpfs { .. } => false,
             };
             if config.mounts.iter().any(|mount| is_outside(&mount.kind)) {
-                say("config.mount", WHY);
+                emit("config.mount", WHY);
             }
         }
         all
@@ -153,7 +153,7 @@ impl Driver for DockerDriver {
         let parent = begin::parent_of(&self.shared, request, lock(&self.shared.info).as_ref());
         let mut handle = request.handle(NAME, &self.shared.boot_id, parent.map(|parent| parent.path));
         let logs = &request.task.logs;
-        let kept = ContainerRecord {
+        let record = ContainerRecord {
             name: container_name(request),
             tty: config.tty,
             logs: (!logs.disabled).then(|| LogOrders {
@@ -166,7 +166,7 @@ impl Driver for DockerDriver {
             network: NetworkChoice::of(&config, &request.ports),
             ..ContainerRecord::default()
         };
-        kept.put(&mut handle);
+        record.put(&mut handle);
         Ok(handle)
     }
     fn start(&self, request: StartRequest, handle: TaskHandle) -> BoxFuture<'_, Result<Arc<dyn Attempt>, DriverError>> {

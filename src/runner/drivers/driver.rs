@@ -25,7 +25,7 @@ use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 use crate::model::volume::TaskVolume;
-use crate::runner::kept::datadir::{AttemptDirs, TaskDirs};
+use crate::runner::persistence::datadir::{AttemptDirs, TaskDirs};
 use crate::telemetry::metrics::Metrics;
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -31,7 +31,7 @@ impl<'a> ConfigFields<'a> {
 
     pub fn text(&mut self, name: &'static str) -> Option<String> {
         let value = self.value(name)?;
-        self.kept(value.as_str().map(str::to_owned).ok_or_else(|| wrong(name, "a string", value)))
+        self.or_collect(value.as_str().map(str::to_owned).ok_or_else(|| wrong(name, "a string", value)))
     }
 
     /// `such_as`: an example value for the error.
@@ -71,7 +71,7 @@ impl<'a> ConfigFields<'a> {
             return Vec::new();
         };
         let one = |(i, value)| read(value).ok_or_else(|| wrong(&format!("{name}[{i}]"), item, value));
-        items.iter().enumerate().map(one).filter_map(|read| self.kept(read)).collect()
+        items.iter().enumerate().map(one).filter_map(|read| self.or_collect(read)).collect()
     }
 
     /// Strings by names that the job file chooses.
@@ -85,17 +85,17 @@ impl<'a> ConfigFields<'a> {
             let text = item.as_str().ok_or_else(|| wrong(&format!("{name}.{key}"), "a string", item))?;
             Ok((key.clone(), text.to_owned()))
         };
-        items.iter().map(text).filter_map(|read| self.kept(read)).collect()
+        items.iter().map(text).filter_map(|read| self.or_collect(read)).collect()
     }
 
     pub fn flag(&mut self, name: &'static str) -> bool {
         let Some(value) = self.value(name) else { return false };
-        self.kept(value.as_bool().ok_or_else(|| wrong(name, "true or false", value))).unwrap_or(false)
+        self.or_collect(value.as_bool().ok_or_else(|| wrong(name, "true or false", value))).unwrap_or(false)
     }
 
     pub fn number(&mut self, name: &'static str) -> Option<u64> {
         let value = self.value(name)?;
-        self.kept(value.as_u64().ok_or_else(|| wrong(name, "a whole number", value)))
+        self.or_collect(value.as_u64().ok_or_else(|| wrong(name, "a whole number", value)))
     }
 
     /// `250ms`, `3s`, `1h30m`; a bare number is nanoseconds, as in Nomad.
@@ -106,7 +106,7 @@ impl<'a> ConfigFields<'a> {
             Value::String(text) => parse_duration(text).ok(),
             _ => None,
         };
-        self.kept(read.ok_or_else(|| wrong(name, "a duration such as \"250ms\" or \"3s\"", value)))
+        self.or_collect(read.ok_or_else(|| wrong(name, "a duration such as \"250ms\" or \"3s\"", value)))
     }
 
     /// An error that the driver found.
@@ -115,7 +115,7 @@ impl<'a> ConfigFields<'a> {
     }
 
     /// The value; its error is collected.
-    pub fn kept<T>(&mut self, read: Result<T, ConfigProblem>) -> Option<T> {
+    pub fn or_collect<T>(&mut self, read: Result<T, ConfigProblem>) -> Option<T> {
         read.map_err(|problem| self.refuse(problem)).ok()
     }
 
@@ -141,8 +141,8 @@ pub fn error(field: &str, message: String) -> ConfigProblem {
     ConfigProblem { field: field.to_owned(), message, advice: None, of_name: false }
 }
 
-fn wrong(name: &str, wanted: &str, found: &Value) -> ConfigProblem {
-    error(name, format!("must be {wanted}, not {found}"))
+fn wrong(name: &str, requested: &str, found: &Value) -> ConfigProblem {
+    error(name, format!("must be {requested}, not {found}"))
 }
 
 #[cfg(test)]

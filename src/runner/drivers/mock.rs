@@ -25,7 +25,7 @@ use tokio::time::Instant;
 pub use self::config::Config;
 use self::faults::endless_text;
 pub use self::faults::{Call, Fault};
-pub use self::script::{Saying, Script};
+pub use self::script::{FingerprintStep, Script};
 use super::{
     Attempt, AttemptEnd, BoxFuture, Driver, DriverContext, DriverEntry, DriverError, DriverSetting, EventSink,
     Fingerprints, RecoveryOutcome, StartRequest, UnrecordedAttempt, call,
@@ -38,8 +38,8 @@ use crate::model::signal;
 use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::{Field, Usage};
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::kept::datadir::AttemptDirs;
+use crate::runner::persistence::datadir::AttemptDirs;
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::lock;
 
 pub static ENTRY: DriverEntry = DriverEntry {
@@ -117,7 +117,7 @@ impl MockDriver {
         };
         let fields = table("field of `config`", &mut Config::FIELDS.iter().copied());
         let calls = table("call", &mut Call::ALL.iter().map(|c| (c.word(), c.about())));
-        let sayings = table("state", &mut Saying::ALL.iter().map(|s| (s.word(), s.about())));
+        let sayings = table("state", &mut FingerprintStep::ALL.iter().map(|s| (s.word(), s.about())));
         let faults = table("fault", &mut Fault::ALL.iter().map(|f| (f.word(), f.about())));
         format!(
             "## `mock`\n\n`mock` runs no process. It simulates a task as its `config` specifies, to test what an agent does then.\n\
@@ -141,7 +141,7 @@ impl MockDriver {
         let reporter = reader.as_ref().map(|reader| {
             let script = (config.clone(), Arc::clone(&self.clock), started_at);
             let reporting = report_usage(Arc::clone(reader), script, ending.subscribe());
-            Reporter(tokio::spawn(call::beside(Call::Stats.word(), handle.clone(), reporting)).abort_handle())
+            Reporter(tokio::spawn(call::in_background(Call::Stats.word(), handle.clone(), reporting)).abort_handle())
         });
         MockAttempt {
             clock: Arc::clone(&self.clock),
@@ -183,7 +183,7 @@ impl MockDriver {
         Ok(RecoveryOutcome::Attempt(Arc::new(self.attempt(config, handle, started_at, ending))))
     }
 
-    async fn start_it(&self, request: StartRequest, handle: TaskHandle) -> Result<Arc<dyn Attempt>, DriverError> {
+    async fn start_attempt(&self, request: StartRequest, handle: TaskHandle) -> Result<Arc<dyn Attempt>, DriverError> {
         let config = Config::of(&request.task)?;
         let fault = config.faults.of(Call::Start);
         config.events.iter().for_each(|text| request.events.report(text));
@@ -252,14 +252,14 @@ impl Driver for MockDriver {
         false
     }
     fn fingerprint(&self) -> Box<dyn Fingerprints> {
-        self.script.go_on()
+        self.script.resume()
     }
     fn prepare(&self, request: &StartRequest) -> Result<TaskHandle, DriverError> {
         Config::of(&request.task)?;
         Ok(request.handle(Self::NAME, &self.boot_id, None))
     }
     fn start(&self, request: StartRequest, handle: TaskHandle) -> BoxFuture<'_, Result<Arc<dyn Attempt>, DriverError>> {
-        Box::pin(self.start_it(request, handle))
+        Box::pin(self.start_attempt(request, handle))
     }
     fn recover(&self, handle: TaskHandle, events: EventSink) -> BoxFuture<'_, Result<RecoveryOutcome, DriverError>> {
         Box::pin(async move {
@@ -614,10 +614,10 @@ mod tests {
     async fn mock_start_error_reports_whether_it_is_recoverable() {
         for recoverable in [true, false] {
             let config = format!(r#"{{"start_error": "no", "start_error_recoverable": {recoverable}}}"#);
-            let Err(DriverError::Start { message, recoverable: said }) = start(&config).await else {
+            let Err(DriverError::Start { message, recoverable: reported }) = start(&config).await else {
                 panic!("it started");
             };
-            assert_eq!((message.as_str(), said), ("no", recoverable));
+            assert_eq!((message.as_str(), reported), ("no", recoverable));
         }
     }
 
@@ -634,10 +634,10 @@ mod tests {
     #[test]
     fn an_unknown_call_or_fault_is_refused_at_its_place_with_the_nearest() {
         let check = |config: &str| mock().check(&testing::task("mock", config)).map_err(|e| e.to_string());
-        let said = check(r#"{"faults": {"strat": "hang"}}"#).unwrap_err();
-        assert_eq!(said, "faults.strat: there is no call \"strat\"; did you mean `start`?");
-        let said = check(r#"{"faults": {"start": "hnag"}}"#).unwrap_err();
-        assert_eq!(said, "faults.start: there is no fault \"hnag\"; did you mean `hang`?");
+        let error = check(r#"{"faults": {"strat": "hang"}}"#).unwrap_err();
+        assert_eq!(error, "faults.strat: there is no call \"strat\"; did you mean `start`?");
+        let error = check(r#"{"faults": {"start": "hnag"}}"#).unwrap_err();
+        assert_eq!(error, "faults.start: there is no fault \"hnag\"; did you mean `hang`?");
         assert!(check(r#"{"faults": {"start": 1}}"#).unwrap_err().starts_with("faults.start: must be a string"));
         assert!(check(r#"{"faults": "hang"}"#).is_err());
         assert!(check(r#"{"memory_samples": [1, "2"]}"#).unwrap_err().starts_with("memory_samples[1]"));
@@ -662,10 +662,10 @@ mod tests {
         assert_eq!(end.status, ExitStatus::Code(3));
         assert_eq!(end.finished_at.since(end.started_at.unwrap()), Nanos(300_000_000), "not from when it was found");
         found.destroy().await.unwrap();
-        let Ok(RecoveryOutcome::Attempt(gone)) = mock().recover(handle.clone(), EventSink::default()).await else {
+        let Ok(RecoveryOutcome::Attempt(ended)) = mock().recover(handle.clone(), EventSink::default()).await else {
             panic!("it was started")
         };
-        assert!(matches!(gone.wait().await.status, ExitStatus::Unknown(_)));
+        assert!(matches!(ended.wait().await.status, ExitStatus::Unknown(_)));
         let never = mock().recover(TaskHandle { started_at: None, ..handle }, EventSink::default()).await;
         assert!(matches!(never, Ok(RecoveryOutcome::NeverStarted)));
     }

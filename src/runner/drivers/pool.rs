@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::places::BlockingPool;
+use crate::runner::blocking_pool::BlockingPool;
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::supervisor::Spawner;
 
 /// Maximum number of concurrent kills, and of removals.
 const AT_ONCE: usize = 4;
 /// Maximum number of concurrent programs in tasks.
-const BESIDE_AT_ONCE: usize = 16;
+const MAX_EXECS: usize = 16;
 /// A recovery needs three descriptors for a moment, and a thread: maximum number at the same time.
-const LOOKS: usize = 8;
+const MAX_RECOVERIES: usize = 8;
 
 pub struct SupervisorPool {
     pub(super) spawner: Spawner,
@@ -23,12 +23,12 @@ pub struct SupervisorPool {
     pub(super) kills: BlockingPool,
     pub(super) removals: BlockingPool,
     /// Programs in tasks: each blocks as long as it runs.
-    pub(super) beside: BlockingPool,
+    pub(super) execs: BlockingPool,
     /// Path of this binary.
     pub(super) program: PathBuf,
     /// A start blocks for some milliseconds: more at the same time would only create threads.
     pub(super) starts: Arc<Semaphore>,
-    pub(super) looks: Arc<Semaphore>,
+    pub(super) recoveries: Arc<Semaphore>,
     /// A descriptor for each watched supervisor: the rest of the limit after all other uses.
     watches: Arc<Semaphore>,
     /// Changes when the last of them is taken.
@@ -44,11 +44,11 @@ impl SupervisorPool {
         Arc::new(SupervisorPool {
             spawner: Spawner::new(program.clone(), cgroup),
             program,
-            beside: BlockingPool::new(BESIDE_AT_ONCE),
+            execs: BlockingPool::new(MAX_EXECS),
             kills: BlockingPool::new(AT_ONCE),
             removals: BlockingPool::new(AT_ONCE),
             starts: Arc::new(Semaphore::new(cores * 2 + 2)),
-            looks: Arc::new(Semaphore::new(LOOKS)),
+            recoveries: Arc::new(Semaphore::new(MAX_RECOVERIES)),
             watches: Arc::new(Semaphore::new(watches)),
             full: watch::Sender::new(()),
         })

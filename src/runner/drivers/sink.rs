@@ -78,21 +78,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn messages_beyond_the_rate_limit_are_dropped_and_counted() {
-        let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+        let received: Arc<Mutex<Vec<String>>> = Arc::default();
         let sink = EventSink::new({
-            let heard = Arc::clone(&heard);
-            move |text| lock(&heard).push(text)
+            let received = Arc::clone(&received);
+            move |text| lock(&received).push(text)
         });
         for n in 0..1_000 {
             sink.report(&n.to_string());
         }
-        assert_eq!(*lock(&heard), ["0", "1", "2", "3", "4"]);
+        assert_eq!(*lock(&received), ["0", "1", "2", "3", "4"]);
         tokio::time::sleep(EVERY).await;
         sink.report("later");
-        assert_eq!(lock(&heard).last().unwrap(), "later (995 before it are left out)");
+        assert_eq!(lock(&received).last().unwrap(), "later (995 before it are left out)");
         tokio::time::sleep(EVERY * 1_000).await;
         (0..10).for_each(|_| sink.report("again"));
-        assert_eq!(lock(&heard).len(), 6 + 5);
+        assert_eq!(lock(&received).len(), 6 + 5);
         EventSink::default().report("dropped");
     }
 }

@@ -12,10 +12,10 @@ use crate::jobspec::interpolate::Resolver;
 use crate::model::artifact::{ArtifactSource, TaskArtifact, redacted};
 use crate::model::event::EventKind;
 use crate::runner::artifacts::{
-    ArtifactError, ArtifactGround, ArtifactOrder, ArtifactOutcome, Cancellation, FetchedArtifact, fetch,
+    ArtifactError, ArtifactOrder, ArtifactOutcome, ArtifactScope, Cancellation, FetchedArtifact, fetch,
 };
 use crate::runner::drivers::BoxFuture;
-use crate::runner::kept::datadir::TaskDirs;
+use crate::runner::persistence::datadir::TaskDirs;
 use crate::runner::rendering::TaskPaths;
 
 /// Each download, each clone and each silence has its own bound: this is for what none of them covers.
@@ -45,21 +45,21 @@ impl Hook<OfTask> for ArtifactsHook {
             let orders = orders(subject)?;
             // A tmpfs loses them with the power.
             let in_memory = subject.ctx.config.secrets_in_memory;
-            let is_kept = !in_memory || !orders.iter().any(|order| is_in_secrets(order, subject));
+            let is_retained = !in_memory || !orders.iter().any(|order| is_in_secrets(order, subject));
             let count = orders.len();
             let noun = if count == 1 { "artifact" } else { "artifacts" };
             let names: Vec<String> = orders.iter().map(|order| order.source.shown()).collect();
             let message = format!("downloading {count} {noun}: {}", names.join(", "));
-            (subject.say)(EventKind::DownloadingArtifacts, message, &[]);
+            (subject.emit)(EventKind::DownloadingArtifacts, message, &[]);
             let began = Instant::now();
             let mut bytes = 0_u64;
             let data = subject.ctx.data_dir.alloc(&subject.alloc_id);
             for order in orders {
                 // Dropped with this hook, and it ends the download.
                 let cancel = DownloadGuard(Arc::default());
-                let ground = ground(subject, Arc::clone(&cancel.0));
+                let artifact_scope = scope(subject, Arc::clone(&cancel.0));
                 let metrics = Arc::clone(&metrics);
-                let work = move || counted(&order, &ground, &metrics);
+                let work = move || counted(&order, &artifact_scope, &metrics);
                 let done = subject.ctx.artifacts.block(work).await.map_err(HookError::setup)?;
                 bytes = bytes.saturating_add(done.map_err(failed)?.bytes);
             }
@@ -73,8 +73,8 @@ impl Hook<OfTask> for ArtifactsHook {
             let seconds = began.elapsed().as_secs_f64();
             let rate = format!("{:.1} MiB in {seconds:.1} s", bytes as f64 / f64::from(1 << 20));
             let details = [("bytes", bytes.to_string()), ("seconds", format!("{seconds:.3}"))];
-            (subject.say)(EventKind::DownloadingArtifacts, format!("downloaded {count} {noun}: {rate}"), &details);
-            Ok(if is_kept { HookOutcome::Done(json!({ "bytes": bytes })) } else { HookOutcome::Again })
+            (subject.emit)(EventKind::DownloadingArtifacts, format!("downloaded {count} {noun}: {rate}"), &details);
+            Ok(if is_retained { HookOutcome::Done(json!({ "bytes": bytes })) } else { HookOutcome::Again })
         })
     }
 }
@@ -89,11 +89,11 @@ impl Drop for DownloadGuard {
 
 fn counted(
     order: &ArtifactOrder,
-    ground: &ArtifactGround,
+    scope: &ArtifactScope,
     metrics: &crate::telemetry::Metrics,
 ) -> Result<FetchedArtifact, HookFault> {
     let began = Instant::now();
-    let done = fetch(order, ground);
+    let done = fetch(order, scope);
     let outcome = done.as_ref().err().map_or(ArtifactOutcome::Success, |error| error.outcome);
     metrics.artifacts.fetched(outcome, done.as_ref().map_or(0, |fetched| fetched.bytes), began.elapsed());
     done.map_err(|error| HookFault { source: order.source.shown(), error })
@@ -117,11 +117,11 @@ fn invalid(message: String) -> HookError {
     HookError { recoverable: false, ..failed_because(message) }
 }
 
-fn ground(subject: &OfTask, cancelled: Arc<Cancellation>) -> ArtifactGround {
+fn scope(subject: &OfTask, cancelled: Arc<Cancellation>) -> ArtifactScope {
     let owner = subject.account.as_ref().filter(|_| rustix::process::geteuid().is_root());
     let inherited = |name: &str| subject.ctx.inherited.get(name).cloned();
     let home = subject.account.as_ref().map(|account| account.home.clone()).or_else(|| inherited("HOME"));
-    ArtifactGround {
+    ArtifactScope {
         config: subject.ctx.config.artifact.clone(),
         alloc_dir: subject.ctx.data_dir.alloc(&subject.alloc_id),
         task: subject.task().name.to_string(),

@@ -5,7 +5,7 @@
 use super::frame::{Hook, HookError, HookOutcome, HookPhase};
 use super::subject::OfTask;
 use crate::runner::drivers::BoxFuture;
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 
 pub struct DevicesHook;
 

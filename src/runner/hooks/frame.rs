@@ -8,7 +8,7 @@ use crate::model::event::EventKind;
 use crate::runner::drivers::BoxFuture;
 
 /// How long a hook may take that says nothing else, from when it has a place to work in
-/// ([`in_line`](crate::runner::places::in_line)).
+/// ([`in_line`](crate::runner::blocking_pool::in_line)).
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
 /// When hooks run.

@@ -17,7 +17,7 @@ use crate::host::transfer::{MoveResult, RootedPath, move_dir};
 use crate::model::event::EventKind;
 use crate::model::id::{AllocId, TaskName};
 use crate::runner::drivers::BoxFuture;
-use crate::runner::kept::datadir::DataDir;
+use crate::runner::persistence::datadir::DataDir;
 use crate::telemetry::migrations::MigrationOutcome;
 
 /// Where it has to be copied, a large one takes its time.
@@ -40,19 +40,19 @@ impl Hook<OfAlloc> for MigrateHook {
     }
     fn run<'a>(&'a self, _: HookPhase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
-            if let (false, Some(asks)) = (subject.data_from.is_empty(), &subject.asks) {
-                let tasks: Vec<_> = asks.group().tasks.iter().map(|t| (t.name.clone(), t.user.clone())).collect();
+            if let (false, Some(spec)) = (subject.data_from.is_empty(), &subject.spec) {
+                let tasks: Vec<_> = spec.group().tasks.iter().map(|t| (t.name.clone(), t.user.clone())).collect();
                 let outcome = match take_over(subject, tasks).await {
                     Ok(0) => MigrationOutcome::Nothing,
                     Ok(moved) => {
                         let from = subject.data_from[0].short();
                         let message = format!("took over the data of alloc {from}: {}", directories(moved));
-                        (asks.say)(EventKind::Migration, message);
+                        (spec.emit)(EventKind::Migration, message);
                         MigrationOutcome::Moved
                     }
                     Err(why) => {
                         let message = format!("migration failed: {why}; what was not moved begins empty");
-                        (asks.say)(EventKind::Migration, message);
+                        (spec.emit)(EventKind::Migration, message);
                         MigrationOutcome::Failed
                     }
                 };

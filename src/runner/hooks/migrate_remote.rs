@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::frame::{Hook, HookError, HookOutcome, HookPhase};
-use super::subject::{AllocAsks, OfAlloc};
+use super::subject::{AllocSpec, OfAlloc};
 use crate::model::event::EventKind;
 use crate::model::id::TaskName;
 use crate::model::migration::{MigrationFailure, MigrationSource};
 use crate::model::units::Nanos;
 use crate::runner::artifacts::Cancellation;
 use crate::runner::drivers::BoxFuture;
-use crate::runner::migration::{FetchedData, MigrationError, MigrationGround, fetch, install, is_fetched};
+use crate::runner::migration::{FetchedData, MigrationError, MigrationScope, fetch, install, is_fetched};
 use crate::telemetry::migrations::MigrationOutcome;
 
 /// The setting has its own bound, in days: this is for what that does not cover.
@@ -42,14 +42,14 @@ impl Hook<OfAlloc> for MigrateRemoteHook {
     }
     fn run<'a>(&'a self, _: HookPhase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
-            let (Some(source), Some(asks)) = (subject.migrate_from.clone(), &subject.asks) else {
+            let (Some(source), Some(spec)) = (subject.migrate_from.clone(), &subject.spec) else {
                 return Ok(HookOutcome::Again);
             };
             let began = Instant::now();
-            let outcome = match take_over(subject, asks, &source).await {
+            let outcome = match take_over(subject, spec, &source).await {
                 Ok((moved, data)) => {
                     let message = took_over(&source, moved, data, began.elapsed());
-                    (asks.say)(EventKind::Migration, message);
+                    (spec.emit)(EventKind::Migration, message);
                     MigrationOutcome::Moved
                 }
                 Err(NotMigrated { why, may_start_empty }) => {
@@ -57,7 +57,7 @@ impl Hook<OfAlloc> for MigrateRemoteHook {
                     let starts = may_start_empty && source.on_failure == MigrationFailure::StartEmpty;
                     let what = if starts { "its tasks start with empty directories" } else { "the alloc fails" };
                     let message = format!("migration failed: alloc {source}: {why}; {what}");
-                    (asks.say)(EventKind::Migration, message.clone());
+                    (spec.emit)(EventKind::Migration, message.clone());
                     if starts {
                         subject.migrate_from = None;
                         return Ok(HookOutcome::Again);
@@ -108,17 +108,17 @@ impl Drop for TransferGuard {
 /// How many directories, and what was received. No data: an agent before this one received it.
 async fn take_over(
     subject: &OfAlloc,
-    asks: &AllocAsks,
+    spec: &AllocSpec,
     source: &MigrationSource,
 ) -> Result<(usize, Option<FetchedData>), NotMigrated> {
     let ctx = &subject.ctx;
     let tasks: Vec<(TaskName, Option<String>)> =
-        asks.group().tasks.iter().map(|task| (task.name.clone(), task.user.clone())).collect();
+        spec.group().tasks.iter().map(|task| (task.name.clone(), task.user.clone())).collect();
     let names: Vec<TaskName> = tasks.iter().map(|(name, _)| name.clone()).collect();
     let cancel = TransferGuard(Arc::default());
     let due = source.submitted.unwrap_or(subject.began).plus(Nanos::from_duration(ctx.config.migration.deadline));
     let left = due.since(ctx.line.now()).as_duration();
-    let ground = Arc::new(MigrationGround {
+    let scope = Arc::new(MigrationScope {
         config: ctx.config.migration.clone(),
         alloc_dir: ctx.data_dir.alloc(&subject.id),
         tasks: names.clone(),
@@ -129,8 +129,8 @@ async fn take_over(
     let built = ctx.blocking.block(move || data_dir.build_to_take_over(&id, &names)).await;
     let built = built.map_err(NotMigrated::nothing)?;
     built.map_err(|e| NotMigrated::nothing(format!("cannot make its directories: {e}")))?;
-    let data = if is_fetched(&ground) { None } else { Some(fetched(subject, asks, source, &ground).await?) };
-    let placed = Arc::clone(&ground);
+    let data = if is_fetched(&scope) { None } else { Some(fetched(subject, spec, source, &scope).await?) };
+    let placed = Arc::clone(&scope);
     let (data_dir, id) = (Arc::clone(&ctx.data_dir), subject.id.clone());
     let work = move || {
         let moved = install(&placed)?;
@@ -148,14 +148,14 @@ async fn take_over(
 /// Tries until it is there, or cannot come.
 async fn fetched(
     subject: &OfAlloc,
-    asks: &AllocAsks,
+    spec: &AllocSpec,
     source: &MigrationSource,
-    ground: &Arc<MigrationGround>,
+    scope: &Arc<MigrationScope>,
 ) -> Result<FetchedData, NotMigrated> {
-    (asks.say)(EventKind::Migration, format!("migrating the data of alloc {source}"));
+    (spec.emit)(EventKind::Migration, format!("migrating the data of alloc {source}"));
     let (mut pause, mut last) = (RETRY_FIRST, String::new());
     loop {
-        let (of, on) = (source.clone(), Arc::clone(ground));
+        let (of, on) = (source.clone(), Arc::clone(scope));
         let done = subject.ctx.migrations.block(move || fetch(&of, &on)).await.map_err(NotMigrated::nothing)?;
         let why = match done {
             Ok(data) => return Ok(data),
@@ -163,12 +163,12 @@ async fn fetched(
             Err(MigrationError::Cancelled) => return Err(NotMigrated::nothing("cancelled")),
             Err(MigrationError::Retry(why)) => why,
         };
-        let left = ground.until.saturating_duration_since(Instant::now());
+        let left = scope.until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(NotMigrated::nothing(format!("not done within migrate.deadline: {why}")));
         }
         if why != last {
-            (asks.say)(EventKind::Migration, format!("migration of alloc {source} waits: {why}; retrying"));
+            (spec.emit)(EventKind::Migration, format!("migration of alloc {source} waits: {why}; retrying"));
             last = why;
         }
         tokio::time::sleep(pause.min(left)).await;

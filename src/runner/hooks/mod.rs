@@ -37,7 +37,7 @@ use std::time::Duration;
 #[cfg(test)]
 pub use self::frame::HookOutcome;
 pub use self::frame::{FailedHook, Hook, HookError, HookPhase};
-pub use self::subject::{AllocAsks, OfAlloc, OfTask};
+pub use self::subject::{AllocSpec, OfAlloc, OfTask};
 pub use self::suite::{OrderError, Suite};
 use crate::telemetry::Metrics;
 

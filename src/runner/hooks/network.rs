@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::frame::{Hook, HookError, HookOutcome, HookPhase};
-use super::subject::{AllocAsks, OfAlloc};
+use super::subject::{AllocSpec, OfAlloc};
 use crate::host::tree;
 use crate::jobspec::interpolate;
 use crate::model::env::{Env, clean_name, node_attributes};
@@ -15,7 +15,7 @@ use crate::model::event::EventKind;
 use crate::model::job::Task;
 use crate::model::network::{DnsConfig, GroupNetwork, is_cni_arg};
 use crate::runner::drivers::{BoxFuture, call};
-use crate::runner::networks::{NetworkAsk, write_resolv_conf};
+use crate::runner::networks::{NetworkRequest, write_resolv_conf};
 
 /// Several plugins, each with its own time.
 const WITHIN: Duration = Duration::from_secs(180);
@@ -39,39 +39,39 @@ impl Hook<OfAlloc> for AllocNetworkHook {
     fn run<'a>(&'a self, phase: HookPhase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             let ctx = Arc::clone(&subject.ctx);
-            let Some(asks) = &subject.asks else {
+            let Some(spec) = &subject.spec else {
                 let id = subject.id.clone();
                 let networks = Arc::clone(&ctx.networks);
                 let forgotten = ctx.plugins.block(move || networks.forget(&id)).await;
                 return forgotten.map(|()| HookOutcome::Again).map_err(HookError::setup);
             };
-            let Some(network) = asks.group().network.as_ref() else { return Ok(HookOutcome::Again) };
+            let Some(network) = spec.group().network.as_ref() else { return Ok(HookOutcome::Again) };
             if !network.mode.is_isolated() {
-                resolver(phase, subject, asks, network).await?;
+                resolver(phase, subject, spec, network).await?;
                 return Ok(HookOutcome::Again);
             }
-            let ask = ask(phase, subject, asks, network)?;
+            let request = network_request(phase, subject, spec, network)?;
             let (networks, record) = (Arc::clone(&ctx.networks), subject.network.clone());
             if phase != HookPhase::Prerun {
-                if asks.all_gone {
-                    let left = leave(subject, asks).await;
-                    let torn = ctx.plugins.block(move || networks.tear_down(&ask, record.as_deref())).await;
+                if spec.all_exited {
+                    let left = leave(subject, spec).await;
+                    let torn = ctx.plugins.block(move || networks.tear_down(&request, record.as_deref())).await;
                     torn.and_then(|torn| torn).and(left).map_err(HookError::setup)?;
                 }
                 return Ok(HookOutcome::Again);
             }
-            if let Some(message) = cannot_join(subject, asks) {
+            if let Some(message) = cannot_join(subject, spec) {
                 return Err(HookError { recoverable: false, ..HookError::setup(message) });
             }
             let work = move || match record {
                 Some(record) if networks.exists(&record) => Ok(None),
-                _ => networks.set_up(&ask).map(Some),
+                _ => networks.set_up(&request).map(Some),
             };
             let made = ctx.plugins.block(work).await.and_then(|made| made);
             if let Some(record) = made.map_err(HookError::setup)? {
                 let addresses = record.network.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
                 let inside = if addresses.is_empty() { "loopback alone".to_owned() } else { addresses };
-                (asks.say)(EventKind::Network, format!("network namespace of mode {}: {inside}", record.network.mode));
+                (spec.emit)(EventKind::Network, format!("network namespace of mode {}: {inside}", record.network.mode));
                 subject.network = Some(Box::new(record));
             }
             Ok(HookOutcome::Again)
@@ -80,15 +80,15 @@ impl Hook<OfAlloc> for AllocNetworkHook {
 }
 
 /// The first task that would run in the host's network all the same.
-fn cannot_join(subject: &OfAlloc, asks: &AllocAsks) -> Option<String> {
+fn cannot_join(subject: &OfAlloc, spec: &AllocSpec) -> Option<String> {
     let driver = |task: &Task| subject.ctx.drivers.get(task.driver.as_str());
-    let task = asks.group().tasks.iter().find(|task| driver(task).is_some_and(|driver| !driver.joins_namespaces()))?;
+    let task = spec.group().tasks.iter().find(|task| driver(task).is_some_and(|driver| !driver.joins_namespaces()))?;
     Some(format!("task {}: its driver {} cannot join a network namespace", task.name, task.driver))
 }
 
 /// What drivers hold for its network beside their tasks. Errors: of the first one that failed.
-async fn leave(subject: &OfAlloc, asks: &AllocAsks) -> Result<(), String> {
-    let names: BTreeSet<&str> = asks.group().tasks.iter().map(|task| task.driver.as_str()).collect();
+async fn leave(subject: &OfAlloc, spec: &AllocSpec) -> Result<(), String> {
+    let names: BTreeSet<&str> = spec.group().tasks.iter().map(|task| task.driver.as_str()).collect();
     let mut left = Ok(());
     for driver in names.into_iter().filter_map(|name| subject.ctx.drivers.get(name)) {
         left = left.and(call::leave_network(driver.as_ref(), &subject.id).await.map_err(|e| e.to_string()));
@@ -100,19 +100,19 @@ async fn leave(subject: &OfAlloc, asks: &AllocAsks) -> Result<(), String> {
 async fn resolver(
     phase: HookPhase,
     subject: &OfAlloc,
-    asks: &AllocAsks,
+    spec: &AllocSpec,
     network: &GroupNetwork,
 ) -> Result<(), HookError> {
-    let Some(dns) = network.dns.as_ref().map(|dns| GroupReferences::of(phase, subject, asks).dns(dns)) else {
+    let Some(dns) = network.dns.as_ref().map(|dns| GroupReferences::of(phase, subject, spec).dns(dns)) else {
         return Ok(());
     };
     let files = subject.ctx.data_dir.network(&subject.id);
-    let all_gone = asks.all_gone;
+    let all_exited = spec.all_exited;
     let work = move || match phase {
         HookPhase::Prerun => {
             write_resolv_conf(&files, &dns).map_err(|e| format!("cannot write {}: {e}", files.display()))
         }
-        _ if all_gone => tree::remove(&files).map_err(|e| e.to_string()),
+        _ if all_exited => tree::remove(&files).map_err(|e| e.to_string()),
         _ => Ok(()),
     };
     subject.ctx.blocking.block(work).await.and_then(|done| done).map_err(HookError::setup)
@@ -128,11 +128,11 @@ struct GroupReferences {
 }
 
 impl GroupReferences {
-    fn of(phase: HookPhase, subject: &OfAlloc, asks: &AllocAsks) -> GroupReferences {
-        let mut meta = asks.job.meta.clone();
-        meta.extend(asks.group().meta.clone());
-        let attributes = node_attributes(&subject.ctx.node, &subject.ctx.facts.now(), &asks.job);
-        GroupReferences { env: variables(subject, asks), meta, attributes, is_start: phase == HookPhase::Prerun }
+    fn of(phase: HookPhase, subject: &OfAlloc, spec: &AllocSpec) -> GroupReferences {
+        let mut meta = spec.job.meta.clone();
+        meta.extend(spec.group().meta.clone());
+        let attributes = node_attributes(&subject.ctx.node, &subject.ctx.facts.now(), &spec.job);
+        GroupReferences { env: variables(subject, spec), meta, attributes, is_start: phase == HookPhase::Prerun }
     }
     /// Errors: a reference that is not there.
     fn resolve(&self, field: &str, template: &str) -> Result<String, HookError> {
@@ -177,14 +177,19 @@ fn is_word(text: &str) -> bool {
 }
 
 /// Errors: a reference in its host name or its arguments that is not there.
-fn ask(phase: HookPhase, subject: &OfAlloc, asks: &AllocAsks, network: &GroupNetwork) -> Result<NetworkAsk, HookError> {
-    let group = GroupReferences::of(phase, subject, asks);
+fn network_request(
+    phase: HookPhase,
+    subject: &OfAlloc,
+    spec: &AllocSpec,
+    network: &GroupNetwork,
+) -> Result<NetworkRequest, HookError> {
+    let group = GroupReferences::of(phase, subject, spec);
     let resolve = |template: &String| group.resolve("network.hostname", template);
     // What a reference gave may be no host name.
     let tame = |name: String| clean_name(&format!("_{name}")).split_off(1).replace('_', "-");
     let plain = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
     let hostname = network.hostname.as_ref().map(resolve).transpose()?;
-    Ok(NetworkAsk {
+    Ok(NetworkRequest {
         alloc: subject.id.clone(),
         mode: network.mode.clone(),
         hostname: hostname.map(|name| if plain(&name) { name } else { tame(name) }),
@@ -196,17 +201,17 @@ fn ask(phase: HookPhase, subject: &OfAlloc, asks: &AllocAsks, network: &GroupNet
 }
 
 /// Those that do not depend on a task.
-fn variables(subject: &OfAlloc, asks: &AllocAsks) -> Env {
-    let (id, group) = (&subject.id, asks.group());
+fn variables(subject: &OfAlloc, spec: &AllocSpec) -> Env {
+    let (id, group) = (&subject.id, spec.group());
     let values = [
         ("NOMAD_ALLOC_DIR", subject.ctx.data_dir.alloc(id).join("alloc").display().to_string()),
         ("NOMAD_ALLOC_ID", id.to_string()),
         ("NOMAD_SHORT_ALLOC_ID", id.short().to_owned()),
-        ("NOMAD_ALLOC_NAME", asks.name.clone()),
-        ("NOMAD_ALLOC_INDEX", asks.index.to_string()),
+        ("NOMAD_ALLOC_NAME", spec.name.clone()),
+        ("NOMAD_ALLOC_INDEX", spec.index.to_string()),
         ("NOMAD_GROUP_NAME", group.name.to_string()),
-        ("NOMAD_JOB_ID", asks.job.id.to_string()),
-        ("NOMAD_JOB_NAME", asks.job.name.clone()),
+        ("NOMAD_JOB_ID", spec.job.id.to_string()),
+        ("NOMAD_JOB_NAME", spec.job.name.clone()),
     ];
     values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

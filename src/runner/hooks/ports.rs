@@ -10,9 +10,9 @@ use crate::model::event::EventKind;
 use crate::model::id::AllocId;
 use crate::model::network::AllocPort;
 use crate::model::placement::{NotPlaced, PlacementReason};
+use crate::runner::blocking_pool::in_line;
 use crate::runner::drivers::BoxFuture;
-use crate::runner::places::in_line;
-use crate::runner::ports::{PortAsk, PortConflict, PortHolder, PortKeeper, Reservation};
+use crate::runner::ports::{NeededPort, PortConflict, PortHolder, PortKeeper, Reservation};
 
 /// Allocs say when they leave a port; of other programs it has to be found out.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
@@ -35,7 +35,7 @@ impl Hook<OfAlloc> for PortsHook {
             match phase {
                 HookPhase::Prerun => reserve(subject).await?,
                 // An abandoned task may have its port still.
-                _ if subject.asks.as_ref().is_none_or(|asks| asks.all_gone) => subject.ctx.ports.release(&subject.id),
+                _ if subject.spec.as_ref().is_none_or(|spec| spec.all_exited) => subject.ctx.ports.release(&subject.id),
                 _ => {}
             }
             Ok(HookOutcome::Again)
@@ -44,39 +44,39 @@ impl Hook<OfAlloc> for PortsHook {
 }
 
 async fn reserve(subject: &mut OfAlloc) -> Result<(), HookError> {
-    let Some(asks) = &subject.asks else { return Ok(()) };
-    let wanted = subject.ctx.ports.asks(asks.group(), &subject.ctx.node, &subject.ctx.facts.now());
+    let Some(spec) = &subject.spec else { return Ok(()) };
+    let needed = subject.ctx.ports.needed_ports(spec.group(), &subject.ctx.node, &subject.ctx.facts.now());
     // That needs another setting of the agent.
-    let wanted = wanted.map_err(|e| HookError { recoverable: false, ..HookError::setup(e.to_string()) })?;
-    if wanted.is_empty() {
+    let needed = needed.map_err(|e| HookError { recoverable: false, ..HookError::setup(e.to_string()) })?;
+    if needed.is_empty() {
         return Ok(());
     }
-    let wanted = Arc::new(wanted);
+    let needed = Arc::new(needed);
     let mut releases = subject.ctx.ports.releases();
     let mut reported = None;
     let mut tries = 0_u32;
     loop {
         releases.mark_unchanged();
-        let holder = PortHolder { alloc: subject.id.clone(), job: asks.job.id.clone() };
-        let (wanted, before) = (Arc::clone(&wanted), subject.ports.clone());
-        let search = move |keeper: &Arc<PortKeeper>| ReservedPorts::reserve(keeper, &holder, &wanted, &before);
+        let holder = PortHolder { alloc: subject.id.clone(), job: spec.job.id.clone() };
+        let (needed, before) = (Arc::clone(&needed), subject.ports.clone());
+        let search = move |keeper: &Arc<PortKeeper>| ReservedPorts::reserve(keeper, &holder, &needed, &before);
         match subject.ctx.ports.search(search).await.map_err(HookError::setup)? {
             Ok(reserved) => {
                 let ports = reserved.keep();
-                (asks.wait)(None);
+                (spec.wait)(None);
                 if ports != subject.ports {
-                    (asks.say)(EventKind::Network, format!("ports reserved: {}", named(&ports)));
+                    (spec.emit)(EventKind::Network, format!("ports reserved: {}", named(&ports)));
                 }
                 subject.ports = ports;
                 return Ok(());
             }
             Err(conflict) => {
-                let is_named = conflict.is_news_after(reported.as_ref()) || tries.is_multiple_of(NAME_AGAIN);
+                let is_named = conflict.differs_from(reported.as_ref()) || tries.is_multiple_of(NAME_AGAIN);
                 tries = tries.wrapping_add(1);
                 let conflict = if is_named { with_program(&subject.ctx.ports, conflict).await } else { conflict };
-                if conflict.is_news_after(reported.as_ref()) {
-                    (asks.say)(EventKind::NotPlaced, format!("not placed: {conflict}"));
-                    (asks.wait)(Some(NotPlaced::new(PlacementReason::Port, conflict.to_string())));
+                if conflict.differs_from(reported.as_ref()) {
+                    (spec.emit)(EventKind::NotPlaced, format!("not placed: {conflict}"));
+                    (spec.wait)(Some(NotPlaced::new(PlacementReason::Port, conflict.to_string())));
                     reported = Some(conflict);
                 }
             }
@@ -103,10 +103,10 @@ impl ReservedPorts {
     fn reserve(
         keeper: &Arc<PortKeeper>,
         holder: &PortHolder,
-        wanted: &[PortAsk],
+        needed: &[NeededPort],
         before: &[AllocPort],
     ) -> Result<ReservedPorts, PortConflict> {
-        let reservation = Some(keeper.reserve(holder, wanted, before)?);
+        let reservation = Some(keeper.reserve(holder, needed, before)?);
         Ok(ReservedPorts { keeper: Arc::clone(keeper), alloc: holder.alloc.clone(), reservation })
     }
     fn keep(mut self) -> Vec<AllocPort> {
@@ -162,7 +162,7 @@ mod tests {
         let keeper = PortKeeper::new(NetworkConfig::default(), Arc::new(NoPrograms), Metrics::new().ports);
         let keeper = Arc::new(keeper);
         let holder = PortHolder { alloc: "a".into(), job: "j".into() };
-        let asks = [PortAsk {
+        let needed = [NeededPort {
             label: "http".to_owned(),
             task: None,
             fixed: None,
@@ -170,11 +170,11 @@ mod tests {
             host_ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
             ignore_collision: false,
         }];
-        let reserve = || ReservedPorts::reserve(&keeper, &holder, &asks, &[]).unwrap();
+        let reserve = || ReservedPorts::reserve(&keeper, &holder, &needed, &[]).unwrap();
         drop(reserve());
         assert_eq!(keeper.held_by(&holder.alloc), None);
-        let kept = reserve().keep();
+        let retained = reserve().keep();
         drop(reserve());
-        assert_eq!(keeper.held_by(&holder.alloc), Some(kept), "the later one did not add them");
+        assert_eq!(keeper.held_by(&holder.alloc), Some(retained), "the later one did not add them");
     }
 }

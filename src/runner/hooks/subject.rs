@@ -20,9 +20,9 @@ use crate::model::network::{AllocNetwork, AllocPort, DriverNetwork};
 use crate::model::placement::NotPlaced;
 use crate::model::units::Steady;
 use crate::model::volume::TaskVolume;
-use crate::runner::ground::RunnerContext;
-use crate::runner::kept::datadir::TaskDirs;
-use crate::runner::kept::record::NetworkRecord;
+use crate::runner::context::RunnerContext;
+use crate::runner::persistence::datadir::TaskDirs;
+use crate::runner::persistence::record::NetworkRecord;
 
 /// An alloc, for its hooks. One that was collected is no more than its id.
 pub struct OfAlloc {
@@ -35,7 +35,7 @@ pub struct OfAlloc {
     /// By which its cgroup is read. There already: so is the cgroup.
     pub reader: Option<Arc<TaskReader>>,
     /// What it asks for; `None`: it was collected.
-    pub asks: Option<AllocAsks>,
+    pub spec: Option<AllocSpec>,
     /// What was reserved for it, once or now.
     pub ports: Vec<AllocPort>,
     /// The network namespace that was made for it.
@@ -51,7 +51,7 @@ pub struct OfAlloc {
 }
 
 /// What hooks need to know of an alloc that is not collected.
-pub struct AllocAsks {
+pub struct AllocSpec {
     pub job: Arc<Job>,
     /// Its group in the job.
     pub group: usize,
@@ -59,14 +59,14 @@ pub struct AllocAsks {
     pub name: String,
     pub index: u32,
     /// Nothing of its tasks is left, as far as is known.
-    pub all_gone: bool,
+    pub all_exited: bool,
     /// An event of each of its tasks that is not dead.
-    pub say: Box<dyn Fn(EventKind, String) + Send + Sync>,
+    pub emit: Box<dyn Fn(EventKind, String) + Send + Sync>,
     /// Why it waits for its place; `None`: no more.
     pub wait: Box<dyn Fn(Option<NotPlaced>) + Send + Sync>,
 }
 
-impl AllocAsks {
+impl AllocSpec {
     pub fn group(&self) -> &TaskGroup {
         &self.job.groups[self.group]
     }
@@ -80,7 +80,7 @@ impl OfAlloc {
             cgroup: None,
             ended: Vec::new(),
             reader: None,
-            asks: None,
+            spec: None,
             ports: Vec::new(),
             network: None,
             data_from: Vec::new(),
@@ -98,7 +98,7 @@ impl HookSubject for OfAlloc {
     }
 }
 
-pub type SayOfTask = Box<dyn Fn(EventKind, String, &[(&'static str, String)]) + Send + Sync>;
+pub type EmitTaskEvent = Box<dyn Fn(EventKind, String, &[(&'static str, String)]) + Send + Sync>;
 
 /// A task, for its hooks, and what they prepare for a start.
 pub struct OfTask {
@@ -113,7 +113,7 @@ pub struct OfTask {
     pub place: (usize, usize),
     pub attempt: u32,
     /// An event of the task, with its details.
-    pub say: SayOfTask,
+    pub emit: EmitTaskEvent,
     /// What hooks that are done for good left, by their names.
     pub done: BTreeMap<String, Value>,
     pub account: Option<Account>,

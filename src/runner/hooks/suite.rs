@@ -11,9 +11,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::frame::{FailedHook, Hook, HookError, HookOutcome, HookPhase, HookSubject};
+use crate::runner::blocking_pool::IN_LINE;
 use crate::runner::drivers::BoxFuture;
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::places::IN_LINE;
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::Metrics;
 
 /// Hooks that cannot be brought into an order.

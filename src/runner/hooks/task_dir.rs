@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::frame::{Hook, HookError, HookOutcome, HookPhase};
 use super::subject::OfTask;
 use crate::runner::drivers::BoxFuture;
-use crate::runner::kept::datadir::FileOwner;
+use crate::runner::persistence::datadir::FileOwner;
 
 pub struct TaskDir;
 

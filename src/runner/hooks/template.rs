@@ -13,14 +13,14 @@ use crate::model::env::Env;
 use crate::model::event::EventKind;
 use crate::model::id::{AllocId, TaskName};
 use crate::model::template::TaskTemplate;
+use crate::runner::blocking_pool::in_line;
+use crate::runner::context::RunnerContext;
 use crate::runner::drivers::BoxFuture;
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::ground::RunnerContext;
-use crate::runner::places::in_line;
 use crate::runner::rendering::{
     FaultKind, InputWatch, MOST_COVERS, RenderFault, RenderTime, Rendering, SETTLE, TaskPaths, TemplateInput,
     TemplateRecord, TemplateState, digest_of,
 };
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::lock;
 use crate::telemetry::templates::TemplateOutcome;
 
@@ -103,7 +103,7 @@ async fn rendered(subject: &OfTask, start: &Arc<StartOfTemplates>) -> Result<Env
         };
         if message != reported {
             start.ctx.metrics.templates.rendered(TemplateOutcome::Waiting);
-            (subject.say)(EventKind::Template, format!("waiting for a key: {message}"), &[]);
+            (subject.emit)(EventKind::Template, format!("waiting for a key: {message}"), &[]);
             reported = message;
         }
         // The first time there is none: it is made here, within the runtime, and covers the inputs before the next try.

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::frame::{DEADLINE, HookSubject};
 use super::*;
 use crate::model::event::EventKind;
+use crate::runner::blocking_pool::in_line;
 use crate::runner::drivers::BoxFuture;
-use crate::runner::places::in_line;
 
 /// What a subject saw, and what is recorded of it.
 #[derive(Default)]
@@ -150,7 +150,7 @@ fn hook_order_that_is_impossible_is_refused_by_name() {
 /// setup and nothing else
 #[tokio::test(start_paused = true)]
 async fn a_failure_ends_what_sets_up_and_nothing_else() {
-    for (does, said) in [
+    for (does, text) in [
         (HookBehaviour::Fails, "no"),
         (HookBehaviour::Hangs, "b did not end within 7s"),
         (HookBehaviour::Panics, "an internal error: the hook panicked"),
@@ -165,7 +165,7 @@ async fn a_failure_ends_what_sets_up_and_nothing_else() {
             };
             assert_eq!(names, expected, "{phase:?}");
             let [one] = &failed[..] else { panic!("{failed:?}") };
-            assert_eq!((one.hook, one.phase, one.failure.message.as_str()), ("b", *phase, said));
+            assert_eq!((one.hook, one.phase, one.failure.message.as_str()), ("b", *phase, text));
             let counted = suite.metrics.hook_failures("test", "b", phase.as_str());
             assert_eq!(counted, 1, "{phase:?}");
         }
@@ -207,8 +207,8 @@ async fn a_deadline_begins_when_there_is_a_place() {
             places.add_permits(1);
         };
         let ((_, failed), ()) = tokio::join!(ran(&suite, HookPhase::Prestart), free);
-        let said: Vec<_> = failed.into_iter().map(|f| f.failure.message).collect();
-        assert_eq!(said, if late { vec!["patient did not end within 30s"] } else { vec![] }, "{works:?}");
+        let text: Vec<_> = failed.into_iter().map(|f| f.failure.message).collect();
+        assert_eq!(text, if late { vec!["patient did not end within 30s"] } else { vec![] }, "{works:?}");
     }
 }
 

@@ -10,8 +10,8 @@ use crate::model::id::{AllocId, JobId};
 use crate::model::job::{Job, TaskGroup};
 use crate::model::migration::MigrationSource;
 use crate::runner::alloc::{Alloc, RestoredRecords};
-use crate::runner::kept::record::{self, AllocRecord, JobRecord};
-use crate::runner::kept::update::update_key;
+use crate::runner::persistence::record::{self, AllocRecord, JobRecord};
+use crate::runner::persistence::update::update_key;
 use crate::store::{Batch, StoreError};
 
 /// Allocs that end, and the places of new ones.
@@ -56,8 +56,8 @@ impl Manager {
             return Err(RunnerError::Unchanged { job: job.id, ids });
         }
         // A reverted update may leave allocs of the earlier version running.
-        let kept = running.iter().find(|a| a.job.runs_as(&job)).map(|a| a.version);
-        let version = kept.unwrap_or_else(|| self.next_version(&job.id));
+        let retained = running.iter().find(|a| a.job.runs_as(&job)).map(|a| a.version);
+        let version = retained.unwrap_or_else(|| self.next_version(&job.id));
         let stable = self.stable(earlier.as_deref(), &running);
         let job = Arc::new(job);
         let mut placement = self.layout(&job, version).beginning(&live);
@@ -102,7 +102,7 @@ impl Manager {
             let group = &job.groups[group];
             let mut record = self.new_record(job, group, index, version, ledger.next_serial(), waits_for);
             if let Some(before) = before {
-                before.hand_over(&mut record, group);
+                before.set_predecessor(&mut record, group);
             }
             if let Some(source) = migrate_from {
                 record.migrate_from = Some(MigrationSource { submitted: record.began, ..source });
@@ -128,7 +128,7 @@ impl Manager {
         superseded.iter().for_each(|a| a.apply_stop());
         let at =
             new.iter().map(|(created, _)| created.alloc().created_at()).min().unwrap_or_else(|| self.ctx.clock.now());
-        ledger.taken_on(&self.ctx, job, new.len(), at);
+        ledger.count_new(&self.ctx, job, new.len(), at);
         let allocs = new.iter().map(|(created, _)| created.alloc().id.clone()).collect();
         for (created, numbers) in new {
             created.alloc().show(&numbers);
@@ -207,8 +207,8 @@ impl Manager {
             finished: None,
             ports: Vec::new(),
             network: None,
-            stop_asked_at: None,
-            again_asked_at: None,
+            stop_requested_at: None,
+            again_requested_at: None,
             expired: false,
             again: false,
             failed_setup: None,

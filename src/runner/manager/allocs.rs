@@ -34,9 +34,9 @@ impl Allocs {
     }
 
     /// Allocs that have not ended, oldest first.
-    pub fn live(&self, wanted: impl Fn(&Alloc) -> bool) -> Vec<Arc<Alloc>> {
+    pub fn live(&self, accepts: impl Fn(&Alloc) -> bool) -> Vec<Arc<Alloc>> {
         let mut live = self.all();
-        live.retain(|alloc| wanted(alloc) && !alloc.is_terminal());
+        live.retain(|alloc| accepts(alloc) && !alloc.is_terminal());
         live.sort_by_key(|alloc| alloc.serial);
         live
     }

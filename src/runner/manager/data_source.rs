@@ -34,7 +34,7 @@ impl Handle {
     /// meanwhile.
     pub fn ended_data(&self, id: &AllocId) -> Result<EndStamp, DataRefusal> {
         let alloc = self.0.allocs.get(id).ok_or_else(|| DataRefusal::Unknown(id.clone()))?;
-        if !alloc.is_terminal() || alloc.one_that_may_run().is_some() {
+        if !alloc.is_terminal() || alloc.first_that_may_run().is_some() {
             return Err(DataRefusal::Runs(id.clone()));
         }
         if alloc.awaits_replacement() {

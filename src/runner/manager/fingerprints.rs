@@ -16,10 +16,10 @@ use super::Handle;
 use crate::board::facts::Facts;
 use crate::model::attributes::AttributeDiff;
 use crate::model::event::EventKind;
+use crate::runner::context::RunnerContext;
 use crate::runner::drivers::call::{CheckedFingerprints, DriverCallError};
 use crate::runner::drivers::{Driver, DriverInfo, Fingerprint, FingerprintChange, Health};
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::ground::RunnerContext;
+use crate::runner::wait_ends::{Ends, EndsWith};
 
 /// Delay before a retry: doubled each time, up to the second value. Fingerprints that lasted longer reset it.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
@@ -63,7 +63,7 @@ async fn follow(ctx: Arc<RunnerContext>, name: &'static str, driver: Arc<dyn Dri
 async fn follow_once(ctx: &RunnerContext, name: &'static str, driver: &dyn Driver) -> String {
     let ended = |error: DriverCallError| format!("no fingerprint: {error}; retrying");
     let (mut reports, mut report) = match CheckedFingerprints::of(driver).await {
-        Ok(begun) => begun,
+        Ok(started) => started,
         Err(error) => return ended(error),
     };
     loop {

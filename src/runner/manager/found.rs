@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::model::id::{AllocId, ProcessId, TaskName};
-use crate::runner::ground::RunnerContext;
+use crate::runner::context::RunnerContext;
 use crate::telemetry::lock;
 use crate::telemetry::metrics::{FoundAs, WatchedBy};
 

@@ -21,8 +21,8 @@ use crate::model::id::{AllocId, JobId};
 use crate::model::units::Steady;
 use crate::runner::alloc::{DestroyedAlloc, EndedAlloc};
 use crate::runner::decide::limits::{AT_ONCE, Candidate, Fill, by_limits, by_pressure};
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::kept::record;
+use crate::runner::persistence::record;
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::store::{Batch, StoreError};
 use crate::telemetry::metrics::GcReason;
 
@@ -43,7 +43,7 @@ pub enum GcScope {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GcResult {
     pub removed: Vec<(AllocId, GcReason)>,
-    pub kept: Vec<(AllocId, String)>,
+    pub retained: Vec<(AllocId, String)>,
     /// Kept as well: their final series are still exposed.
     pub shown: Vec<AllocId>,
     /// With [`GcScope::All`]: allocs that have not ended, which are not collected.
@@ -55,15 +55,15 @@ pub struct GcResult {
 /// The ended allocs to remove, and what is reported of those that stay.
 #[derive(Default)]
 struct GcChoice {
-    going: Vec<(usize, GcReason)>,
-    kept: Vec<(AllocId, String)>,
+    to_remove: Vec<(usize, GcReason)>,
+    retained: Vec<(AllocId, String)>,
     shown: Vec<AllocId>,
     live: Vec<AllocId>,
 }
 
 impl GcChoice {
     fn of(going: Vec<(usize, GcReason)>) -> GcChoice {
-        GcChoice { going, ..GcChoice::default() }
+        GcChoice { to_remove: going, ..GcChoice::default() }
     }
 }
 
@@ -102,12 +102,12 @@ impl Manager {
             if self.closed.load(Ordering::SeqCst) {
                 return;
             }
-            if let Some(news) = self.ctx.line.news() {
+            if let Some(changed) = self.ctx.line.unrecorded() {
                 let mut batch = Batch::default();
-                record::put(&mut batch, record::LINE_KEY.to_owned(), &news);
+                record::put(&mut batch, record::LINE_KEY.to_owned(), &changed);
                 // Refused: retried.
                 if self.ctx.journal.commit(batch).await.is_ok() {
-                    self.ctx.line.note(&news);
+                    self.ctx.line.note(&changed);
                 }
             }
             if let Err(error) = self.collect(&GcScope::Limits).await {
@@ -150,7 +150,7 @@ impl Manager {
     ) -> Result<GcResult, StoreError> {
         let mut ledger = self.ledger().await;
         let ended = self.allocs.ended();
-        let GcChoice { going, kept, shown, live } = choose(self, &ended, self.ctx.line.now());
+        let GcChoice { to_remove: going, retained: stored, shown, live } = choose(self, &ended, self.ctx.line.now());
         let reasons: BTreeMap<usize, GcReason> = going.into_iter().collect();
         let going = ended.into_iter().enumerate().filter(|(at, _)| reasons.contains_key(at));
         let going = going.map(|(_, (ended, _))| ended).collect();
@@ -159,7 +159,7 @@ impl Manager {
         let removed: Vec<_> = destroyed.iter().map(|d| d.id().clone()).zip(reasons.into_values()).collect();
         removed.iter().for_each(|(_, reason)| self.ctx.metrics.alloc_collected(*reason));
         let left = self.bury(destroyed).await?;
-        Ok(GcResult { removed, kept, shown, live, left })
+        Ok(GcResult { removed, retained: stored, shown, live, left })
     }
 
     fn choose(&self, what: &GcScope, ended: &[(EndedAlloc, bool)], now: Steady) -> GcChoice {
@@ -167,38 +167,38 @@ impl Manager {
         if *what == GcScope::Limits {
             return GcChoice::of(by_limits(&candidates(ended, &needed), &self.ctx.config.gc, now));
         }
-        let wanted = |id: &AllocId| matches!(what, GcScope::All) || *what == GcScope::One(id.clone());
+        let accepts = |id: &AllocId| matches!(what, GcScope::All) || *what == GcScope::One(id.clone());
         let mut choice = GcChoice::default();
         let known = ended.iter().map(|(ended, free)| (ended.alloc(), free)).enumerate();
-        for (at, (alloc, free)) in known.filter(|(_, (alloc, _))| wanted(&alloc.id)) {
-            if let Some(task) = alloc.one_that_may_run() {
+        for (at, (alloc, free)) in known.filter(|(_, (alloc, _))| accepts(&alloc.id)) {
+            if let Some(task) = alloc.first_that_may_run() {
                 // Try again now to end it.
                 alloc.wake_task(task);
                 let name = &alloc.task(task).name;
-                choice.kept.push((
+                choice.retained.push((
                     alloc.id.clone(),
                     format!("its task {name:?} was abandoned and may still run: it is being ended"),
                 ));
             } else if alloc.awaits_replacement() {
                 let why = "it failed and is to be rescheduled: `allostat stop` cancels that";
-                choice.kept.push((alloc.id.clone(), why.to_owned()));
+                choice.retained.push((alloc.id.clone(), why.to_owned()));
             } else if needed.contains(&alloc.id) {
-                choice.kept.push((alloc.id.clone(), "the alloc that replaces it takes its data".to_owned()));
+                choice.retained.push((alloc.id.clone(), "the alloc that replaces it takes its data".to_owned()));
             } else if *free {
-                choice.going.push((at, GcReason::Requested));
+                choice.to_remove.push((at, GcReason::Requested));
             } else {
                 choice.shown.push(alloc.id.clone());
             }
         }
         let over: HashSet<&AllocId> = ended.iter().map(|(ended, _)| &ended.alloc().id).collect();
         let known = self.allocs.all().into_iter().map(|alloc| alloc.id.clone());
-        choice.live = known.filter(|id| wanted(id) && !over.contains(id)).collect();
+        choice.live = known.filter(|id| accepts(id) && !over.contains(id)).collect();
         if *what != GcScope::All {
             let why = |id: &AllocId| match self.alloc(id) {
                 Ok(alloc) if alloc.is_terminal() => "its end is not recorded yet: the state database refuses writes",
                 _ => "it has not ended",
             };
-            choice.kept.extend(choice.live.drain(..).map(|id| (id.clone(), why(&id).to_owned())));
+            choice.retained.extend(choice.live.drain(..).map(|id| (id.clone(), why(&id).to_owned())));
         }
         choice
     }
@@ -251,7 +251,7 @@ fn candidates<'a>(ended: &'a [(EndedAlloc, bool)], needed: &HashSet<AllocId>) ->
         let alloc = ended.alloc();
         let count = parents.len();
         let parent = alloc.job.parent().map(|parent| *parents.entry(parent).or_insert(count));
-        let may_run = alloc.one_that_may_run().is_some();
+        let may_run = alloc.first_that_may_run().is_some();
         Candidate { ended_at: alloc.finished_at(), free: *free, may_run, parent, needed: needed.contains(&alloc.id) }
     };
     ended.iter().map(candidate).collect()

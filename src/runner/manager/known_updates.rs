@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use crate::model::id::JobId;
-use crate::runner::kept::update::UpdateRecord;
+use crate::runner::persistence::update::UpdateRecord;
 use crate::telemetry::lock;
 
 /// The last update of each job. Concurrency: any thread reads; writers hold the ledger.

@@ -19,7 +19,7 @@ use crate::model::job::Job;
 use crate::model::launching::{DispatchParameters, DispatchRefusal};
 use crate::runner::alloc::Alloc;
 use crate::runner::decide::periodic::{DueLaunch, PeriodicStep, periodic};
-use crate::runner::kept::record::{self, ParentRecord};
+use crate::runner::persistence::record::{self, ParentRecord};
 use crate::store::Batch;
 use crate::telemetry::launches::LaunchOutcome;
 

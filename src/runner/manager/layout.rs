@@ -166,11 +166,11 @@ pub(super) fn state(alloc: &Alloc) -> NewAlloc {
         (Desired::Run, None) => {
             let tasks = || (0..alloc.group().tasks.len()).map(|at| alloc.status(at));
             let failed = alloc.failed_setup().is_some() || tasks().any(|task| task.failed);
-            let is_asked = alloc.group().health.is_some_and(|rule| rule.basis != HealthBasis::Manual);
+            let is_requested = alloc.group().health.is_some_and(|rule| rule.basis != HealthBasis::Manual);
             match alloc.is_terminal() {
                 true if failed => NewAlloc::Unhealthy(format!("alloc {short} failed before it was healthy")),
                 true => NewAlloc::Stopped,
-                false if !is_asked && tasks().any(|task| task.state == TaskState::Running) => NewAlloc::Healthy,
+                false if !is_requested && tasks().any(|task| task.state == TaskState::Running) => NewAlloc::Healthy,
                 false => NewAlloc::Pending,
             }
         }

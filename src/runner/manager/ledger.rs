@@ -17,8 +17,8 @@ use crate::model::task::Outcome;
 use crate::model::totals::Totals;
 use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::runner::alloc::{Alloc, DestroyedAlloc, EndedAlloc};
-use crate::runner::ground::RunnerContext;
-use crate::runner::kept::record::{self, NodeRecord, WorkloadRecord};
+use crate::runner::context::RunnerContext;
+use crate::runner::persistence::record::{self, NodeRecord, WorkloadRecord};
 use crate::store::{Batch, StoreError};
 
 /// The totals of collected allocs and retired workloads, as they are on disk.
@@ -36,7 +36,7 @@ impl Ledger {
     }
 
     /// Counts new allocs, and creates each series of their workload, at 0.
-    pub fn taken_on(&self, ctx: &RunnerContext, job: &Job, allocs: usize, at: Timestamp) {
+    pub fn count_new(&self, ctx: &RunnerContext, job: &Job, allocs: usize, at: Timestamp) {
         ctx.metrics.durations.known(job.workload());
         let allocs = u64::try_from(allocs).unwrap_or(u64::MAX);
         ctx.board.publish([], |totals| {
@@ -101,8 +101,8 @@ impl Ledger {
             batch.remove(record::alloc_key(&alloc.id));
             batch.put(record::tombstone_key(&alloc.id), Vec::new());
         }
-        let gone: HashSet<&AllocId> = allocs.iter().map(|a| &a.id).collect();
-        let stays = known.all().into_iter().filter(|alloc| !gone.contains(&alloc.id));
+        let removed: HashSet<&AllocId> = allocs.iter().map(|a| &a.id).collect();
+        let stays = known.all().into_iter().filter(|alloc| !removed.contains(&alloc.id));
         let still_used: HashSet<(JobId, u64)> = stays.map(|alloc| (alloc.job.id.clone(), alloc.version)).collect();
         for alloc in &allocs {
             if !still_used.contains(&(alloc.job.id.clone(), alloc.version)) {
@@ -129,14 +129,15 @@ impl Ledger {
         known: &Allocs,
         registered: &BTreeSet<JobId>,
     ) -> Result<Vec<DestroyedAlloc>, StoreError> {
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         let now = ctx.line.now();
         let after = Nanos::from_duration(ctx.config.retire_after);
         let mut last: BTreeMap<JobId, Option<Steady>> =
             self.workloads.iter().map(|(job, w)| (job.clone(), Some(w.last_end))).collect();
         for alloc in known.all() {
             // An abandoned task may still run: its alloc stays, or nothing would name the task.
-            let over = || *alloc.ended().borrow() && alloc.one_that_may_run().is_none() && !alloc.awaits_replacement();
+            let over =
+                || *alloc.ended().borrow() && alloc.first_that_may_run().is_none() && !alloc.awaits_replacement();
             let end = alloc.finished_at().filter(|_| over());
             let latest = last.entry(alloc.job.workload().clone()).or_insert(end);
             // A live alloc keeps its workload.
@@ -147,7 +148,7 @@ impl Ledger {
             last.into_iter().filter(|(_, end)| end.is_some_and(|end| now.since(end) > after)).map(|(job, _)| job);
         for job in over.collect::<Vec<_>>() {
             let ended = known.ended().into_iter().map(|(ended, _)| ended).filter(|e| *e.alloc().job.workload() == job);
-            gone.extend(self.forget(ctx, known, ended.collect()).await?);
+            removed.extend(self.forget(ctx, known, ended.collect()).await?);
             let Some(workload) = self.workloads.get(&job) else { continue };
             let mut node = self.node.clone();
             node.node.allocs = node.node.allocs.saturating_add(workload.allocs);
@@ -167,7 +168,7 @@ impl Ledger {
                 retired.tasks.values().for_each(|t| node.totals.merge(t));
             });
         }
-        Ok(gone)
+        Ok(removed)
     }
 }
 

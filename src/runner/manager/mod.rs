@@ -48,8 +48,8 @@ pub use self::requests::RestartTarget;
 pub use self::restore::PATIENCE;
 pub use self::restore::RestoreError;
 use super::alloc::Alloc;
+use super::context::{Drivers, RunnerContext};
 use super::drivers::DriverError;
-use super::ground::{Drivers, RunnerContext};
 use super::hooks::Hooks;
 use crate::board::Board;
 use crate::board::events::EventLog;
@@ -63,7 +63,7 @@ use crate::model::launching::DispatchRefusal;
 use crate::model::migration::MigrationSource;
 use crate::model::task::TaskState;
 use crate::model::template::TaskTemplate;
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::store::{Batch, StoreError};
 use crate::telemetry::lock;
 

@@ -24,12 +24,12 @@ use super::found::{Fate, Orphan};
 use super::{Handle, Manager};
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::Task;
+use crate::runner::context::{Parts, RunnerContext};
 use crate::runner::decide::ownership::{Ownership, RecordedAllocs};
 use crate::runner::drivers::call::{self, DriverCallError, RunningAttempt};
 use crate::runner::drivers::{Driver, DriverError, EventSink, UnrecordedAttempt};
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::ground::{Parts, RunnerContext};
-use crate::runner::kept::datadir::{AttemptDirs, make_run_dir};
+use crate::runner::persistence::datadir::{AttemptDirs, make_run_dir};
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::chain;
 use crate::telemetry::metrics::FoundAs;
 
@@ -156,7 +156,7 @@ impl OrphanReaper {
             Err(why) => (None, why),
         };
         let pid = handle.and_then(|handle| Some(handle.main?.pid));
-        self.left_alone(&place, pid, &why);
+        self.log_left_running(&place, pid, &why);
         self.manager.found.count_orphan(self.ctx(), None, Some(FoundAs::Failed));
     }
 
@@ -169,7 +169,7 @@ impl OrphanReaper {
                 Ok(()) => break,
                 Err(why) if why == reported => {}
                 Err(why) => {
-                    self.left_alone(&place, None, &why);
+                    self.log_left_running(&place, None, &why);
                     if counted.is_none() {
                         counted = Some(FoundAs::Failed);
                         self.manager.found.count_orphan(self.ctx(), None, counted);
@@ -262,7 +262,7 @@ impl OrphanReaper {
         self.manager.found.note_orphan(orphan(place, pid, fate));
     }
 
-    fn left_alone(&self, place: &AttemptDirs, pid: Option<u32>, why: &str) {
+    fn log_left_running(&self, place: &AttemptDirs, pid: Option<u32>, why: &str) {
         self.note(place, pid, Fate::MayRun(why.to_owned()));
         let (alloc_id, task, attempt) = (&place.alloc_id, &place.task, place.attempt);
         tracing::error!(%alloc_id, %task, attempt, pid, why, "orphan may still run: a task without a record");

@@ -25,12 +25,12 @@ use crate::model::task::TaskState;
 use crate::model::units::Steady;
 use crate::runner::alloc::{Alloc, EndedAlloc};
 use crate::runner::checks::ServiceOwner;
+use crate::runner::context::AbortOnDrop;
 use crate::runner::decide::coordinator::DesiredState;
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::ground::AbortOnDrop;
 use crate::runner::hooks::{FailedHook, HookPhase};
 use crate::runner::task::{self, Beginning, Search};
 use crate::runner::templates::TemplateOwner;
+use crate::runner::wait_ends::{Ends, EndsWith};
 
 /// Maximum wait for any deadline: the host may be suspended meanwhile, and timers do not count that.
 const RECHECK: Duration = Duration::from_secs(30);

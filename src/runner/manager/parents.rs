@@ -12,7 +12,7 @@ use crate::model::job::Job;
 use crate::model::nearest::nearest;
 use crate::model::units::{Nanos, Timestamp};
 use crate::runner::alloc::Alloc;
-use crate::runner::kept::record::{self, ParentRecord};
+use crate::runner::persistence::record::{self, ParentRecord};
 use crate::store::{Batch, StoreError};
 
 /// A periodic or parameterized job as shown to users.
@@ -87,7 +87,7 @@ impl Manager {
 
     /// Creates the series of its workload.
     pub(super) fn appear(&self, ledger: &Ledger, job: &Job) {
-        ledger.taken_on(&self.ctx, job, 0, self.ctx.clock.now());
+        ledger.count_new(&self.ctx, job, 0, self.ctx.clock.now());
         if job.clock().is_some() {
             self.ctx.metrics.launches.known(job.workload());
         }

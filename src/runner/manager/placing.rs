@@ -21,7 +21,7 @@ impl Handle {
         let ctx = &self.0.ctx;
         let node = ctx.placement_node();
         let is_own = |id: &_| self.0.allocs.get(id).is_some_and(|alloc| alloc.job.id == job.id);
-        let mut taken = ctx.cores.taken_by_others(is_own);
+        let mut taken = ctx.cores.held_outside(is_own);
         job.groups.iter().filter_map(|group| first_reasons(job, group, &node, &mut taken)).collect()
     }
 

@@ -21,7 +21,7 @@ impl Handle {
     /// Ports that this agent can never reserve with its configuration.
     pub fn unknown_host_networks(&self, job: &Job) -> Vec<(GroupName, UnknownHostNetwork)> {
         let known = self.facts().now();
-        let of = |group| self.0.ctx.ports.asks(group, &self.0.ctx.node, &known).err();
+        let of = |group| self.0.ctx.ports.needed_ports(group, &self.0.ctx.node, &known).err();
         job.groups.iter().filter_map(|group| Some((group.name.clone(), of(group)?))).collect()
     }
 
@@ -31,8 +31,8 @@ impl Handle {
         let known = self.facts().now();
         let (mut all, mut programs) = (Vec::new(), Vec::new());
         for group in &job.groups {
-            let Ok(mut asks) = self.0.ctx.ports.asks(group, &self.0.ctx.node, &known) else { continue };
-            asks.retain(|ask| ask.fixed.is_some() && !ask.ignore_collision);
+            let Ok(mut needed) = self.0.ctx.ports.needed_ports(group, &self.0.ctx.node, &known) else { continue };
+            needed.retain(|need| need.fixed.is_some() && !need.ignore_collision);
             let awaited = |task: &Option<TaskName>, label: &str, count: u32, why: String| AwaitedPort {
                 group: group.name.clone(),
                 task: task.clone(),
@@ -41,17 +41,19 @@ impl Handle {
                 why,
             };
             if group.count > 1 {
-                all.extend(asks.iter().map(|ask| {
-                    let port = ask.fixed.unwrap_or_default();
-                    let why =
-                        format!("port {port} ({}) is one alloc's at a time, and `count` is {}", ask.label, group.count);
-                    awaited(&ask.task, &ask.label, group.count - 1, why)
+                all.extend(needed.iter().map(|need| {
+                    let port = need.fixed.unwrap_or_default();
+                    let why = format!(
+                        "port {port} ({}) is one alloc's at a time, and `count` is {}",
+                        need.label, group.count
+                    );
+                    awaited(&need.task, &need.label, group.count - 1, why)
                 }));
             }
             let (keeper, id) = (&self.0.ctx.ports, job.id.clone());
-            let found = keeper.search(move |keeper| keeper.conflicts(&id, &asks)).await.unwrap_or_default();
-            for (ask, conflict) in found {
-                all.push(awaited(&ask.task, &ask.label, group.count, conflict.to_string()));
+            let found = keeper.search(move |keeper| keeper.conflicts(&id, &needed)).await.unwrap_or_default();
+            for (need, conflict) in found {
+                all.push(awaited(&need.task, &need.label, group.count, conflict.to_string()));
                 programs.extend(conflict.program_at().map(|at| (all.len() - 1, at, conflict)));
             }
         }

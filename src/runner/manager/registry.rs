@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use crate::jobspec::cron::CronSchedule;
 use crate::model::id::JobId;
-use crate::runner::kept::record::ParentRecord;
+use crate::runner::persistence::record::ParentRecord;
 use crate::telemetry::lock;
 
 /// Concurrency: any thread reads; writers hold the ledger.

@@ -16,8 +16,8 @@ use super::owner::UnownedAlloc;
 use crate::model::event::EventKind;
 use crate::model::units::Steady;
 use crate::runner::alloc::{Alloc, AwaitedReplacement, RestoredRecords};
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::kept::record;
+use crate::runner::persistence::record;
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::store::{Batch, StoreError};
 
 /// Maximum wait for any deadline: the host may be suspended meanwhile, and timers do not count that.
@@ -48,8 +48,8 @@ impl Manager {
         while alloc.awaited_replacement() == Some(awaited) {
             let now = self.ctx.line.now();
             // An abandoned task may still run: a replacement must not run beside it.
-            let is_gone = alloc.one_that_may_run().is_none();
-            if due > now || !is_gone {
+            let is_removed = alloc.first_that_may_run().is_none();
+            if due > now || !is_removed {
                 wait(alloc, due, now).await;
                 continue;
             }
@@ -90,7 +90,7 @@ impl Manager {
         let serial = ledger.next_serial();
         let mut record = self.new_record(&old.job, group, old.index(), old.version, serial, waits_for);
         record.reschedule = Some(Box::new(tracker));
-        old.hand_over(&mut record, group);
+        old.set_predecessor(&mut record, group);
         let (id, key) = (record.id.clone(), record::alloc_key(&record.id));
         let mut batch = Batch::default();
         record::put(&mut batch, key, &record);
@@ -108,7 +108,7 @@ impl Manager {
             return Err(error);
         }
         tracing::info!(alloc_id = %old.id, replacement = %id, attempt = awaited.attempt, "alloc rescheduled");
-        ledger.taken_on(&self.ctx, &old.job, 1, created.alloc().created_at());
+        ledger.count_new(&self.ctx, &old.job, 1, created.alloc().created_at());
         self.ctx.board.publish([], |totals| totals.add_reschedules(old.job.workload(), 1));
         old.appear();
         created.alloc().show(&numbers);

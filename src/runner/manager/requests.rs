@@ -13,7 +13,7 @@ use crate::model::nearest::nearest;
 use crate::model::signal;
 use crate::model::units::Nanos;
 use crate::runner::alloc::{Alloc, AllocRestart, RestartRefusal};
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 
 /// Reason of the events: only users make these requests.
 const REASON: &str = "requested";
@@ -62,18 +62,18 @@ impl Manager {
             let near = nearest(&name.to_ascii_uppercase(), signal::names());
             return Err(RunnerError::UnknownSignal { name: name.to_owned(), near });
         };
-        let wanted = match task {
+        let requested = match task {
             None => 0..alloc.group().tasks.len(),
             Some(task) => {
                 let at = Self::task_of(&alloc, task)?;
                 at..at + 1
             }
         };
-        if let Some(at) = wanted.clone().find(|at| alloc.is_unknown(*at)) {
+        if let Some(at) = requested.clone().find(|at| alloc.is_unknown(*at)) {
             return Err(RunnerError::InRecovery { task: alloc.task(at).name.clone() });
         }
         let (mut sent, mut refused) = (Vec::new(), None);
-        for at in wanted {
+        for at in requested {
             let task_name = alloc.task(at).name.clone();
             let Some(attempt) = alloc.attempt(at) else {
                 if task.is_some() {
@@ -156,7 +156,7 @@ impl Manager {
             let _ = ended.wait_for(|ended| *ended).ends_with(Ends::Sender).await;
         };
         let (save, revived) = match recall {
-            AllocRestart::Asked(save) => (save, false),
+            AllocRestart::Requested(save) => (save, false),
             AllocRestart::Revived(save) => (save, true),
             AllocRestart::Refused(RestartRefusal::MayRun(at)) => {
                 return Err(RunnerError::MayStillRun { task: alloc.task(at).name.clone() });
@@ -193,7 +193,7 @@ impl Manager {
             return refused("has failed and was replaced by a later alloc");
         }
         let newer = |other: &Alloc| other.job.id == alloc.job.id && other.version > alloc.version;
-        if !self.is_wanted_version(alloc) && self.allocs.all().iter().any(|other| newer(other)) {
+        if !self.may_start_version(alloc) && self.allocs.all().iter().any(|other| newer(other)) {
             return refused("is of an older version of its job than one that was submitted since");
         }
         Ok(())

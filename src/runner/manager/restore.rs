@@ -20,20 +20,22 @@ use super::registry::ParentJobs;
 use super::{Handle, Manager};
 use crate::board::Board;
 use crate::board::events::EventLog;
-use crate::board::marks::Marks;
+use crate::board::progress::Marks;
 use crate::model::event::Event;
 use crate::model::id::{AllocId, JobId};
 use crate::model::job::Job;
 use crate::model::task::{ExitStatus, TaskHandle, TaskState};
 use crate::runner::alloc::{Alloc, DestroyedAlloc, EndedAlloc, RestoredRecords};
+use crate::runner::context::{Parts, RunnerContext};
 use crate::runner::decide::ownership::RecordedAllocs;
 use crate::runner::decide::plan::{TaskRecovery, TaskRemains, plan};
-use crate::runner::ground::{Parts, RunnerContext};
 use crate::runner::hooks::{ExtraHooks, Hooks, OrderError};
-use crate::runner::kept::datadir::AttemptDirs;
-use crate::runner::kept::record::{self, AllocRecord, JobRecord, NodeRecord, ParentRecord, TaskRecord, WorkloadRecord};
-use crate::runner::kept::steady::{SteadyClock, SteadyClockRecord};
-use crate::runner::kept::update::{UPDATES, UpdateRecord};
+use crate::runner::persistence::datadir::AttemptDirs;
+use crate::runner::persistence::record::{
+    self, AllocRecord, JobRecord, NodeRecord, ParentRecord, TaskRecord, WorkloadRecord,
+};
+use crate::runner::persistence::steady_clock::{SteadyClock, SteadyClockRecord};
+use crate::runner::persistence::update::{UPDATES, UpdateRecord};
 use crate::runner::task::launch::found;
 use crate::runner::task::{Beginning, Search, late, note_found};
 use crate::store::{Batch, Store, StoreError};

@@ -21,8 +21,8 @@ use crate::model::job::{Job, TaskGroup};
 use crate::model::update::{JobUpdate, UpdateState};
 use crate::runner::alloc::Alloc;
 use crate::runner::decide::update::{NewAlloc, RollingGroup, UpdateStep, update};
-use crate::runner::kept::record::{self, JobRecord};
-use crate::runner::kept::update::{UpdateRecord, update_key};
+use crate::runner::persistence::record::{self, JobRecord};
+use crate::runner::persistence::update::{UpdateRecord, update_key};
 use crate::store::{Batch, StoreError};
 
 /// Maximum wait for any deadline: the host may be suspended meanwhile, and timers do not count that.
@@ -222,8 +222,8 @@ impl Manager {
     /// Removes the updates of jobs that have no allocs any more.
     async fn forget_updates(&self, ended: &[Arc<UpdateRecord>]) {
         let known = || self.allocs.all().iter().map(|alloc| alloc.job.id.clone()).collect::<BTreeSet<JobId>>();
-        let is_gone = |known: &BTreeSet<JobId>| ended.iter().any(|record| !known.contains(&record.job.id));
-        if ended.is_empty() || !is_gone(&known()) {
+        let is_removed = |known: &BTreeSet<JobId>| ended.iter().any(|record| !known.contains(&record.job.id));
+        if ended.is_empty() || !is_removed(&known()) {
             return;
         }
         // Held, so that none of these jobs is submitted meanwhile.
@@ -269,7 +269,7 @@ impl Manager {
 
     /// Whether an alloc of that version may start although there are allocs of later versions: those failed, or an
     /// update is running.
-    pub(super) fn is_wanted_version(&self, alloc: &Alloc) -> bool {
+    pub(super) fn may_start_version(&self, alloc: &Alloc) -> bool {
         let update = self.updates.get(&alloc.job.id);
         update.is_some_and(|update| update.version == alloc.version || (update.is_active() && !alloc.is_terminal()))
     }

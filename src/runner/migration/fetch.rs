@@ -8,9 +8,9 @@ use bytes::{Buf, Bytes};
 use rustix::fs::{Mode, OFlags};
 use tokio::runtime::Runtime;
 
-use super::ground::{FETCHED, FetchedData, MigrationError, MigrationGround, STAGING};
 use super::install::has_place;
-use crate::host::http::exchange::{HttpAnswer, Payload, RequestMethod, ask};
+use super::scope::{FETCHED, FetchedData, MigrationError, MigrationScope, STAGING};
+use crate::host::http::exchange::{HttpAnswer, Payload, RequestMethod, send_request};
 use crate::host::http::{Address, TlsFiles};
 use crate::host::peer::Trust;
 use crate::host::{access, untrusted};
@@ -30,10 +30,10 @@ const LARGEST_ERROR: usize = 16 << 10;
 const MODE: u32 = 0o700;
 
 /// Fetches and verifies all of it. Blocks; ends soon once it is cancelled. Nothing stays unless all of it came.
-pub fn fetch(source: &MigrationSource, ground: &MigrationGround) -> Result<FetchedData, MigrationError> {
+pub fn fetch(source: &MigrationSource, scope: &MigrationScope) -> Result<FetchedData, MigrationError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| MigrationError::Retry(format!("cannot set up a client: {e}")))?;
-    let fetched = Transfer { source, ground, runtime: &runtime }.run();
+    let fetched = Transfer { source, scope, runtime: &runtime }.run();
     // A name lookup that hangs is not waited for.
     runtime.shutdown_background();
     fetched
@@ -41,33 +41,33 @@ pub fn fetch(source: &MigrationSource, ground: &MigrationGround) -> Result<Fetch
 
 struct Transfer<'a> {
     source: &'a MigrationSource,
-    ground: &'a MigrationGround,
+    scope: &'a MigrationScope,
     runtime: &'a Runtime,
 }
 
 impl Transfer<'_> {
     fn run(&self) -> Result<FetchedData, MigrationError> {
-        let ground = self.ground;
+        let scope = self.scope;
         let broken = |e: io::Error| MigrationError::Final(format!("cannot write to the directory of the alloc: {e}"));
         let answer = self.answer()?;
-        let staging = Staging::at(ground.alloc_dir.join(STAGING), MODE, &ground.cancelled).map_err(broken)?;
-        let meter = UnpackMeter::new(bounds(ground), Arc::clone(&ground.cancelled), staging.directory());
+        let staging = Staging::at(scope.alloc_dir.join(STAGING), MODE, &scope.cancelled).map_err(broken)?;
+        let meter = UnpackMeter::new(bounds(scope), Arc::clone(&scope.cancelled), staging.directory());
         let tree = ArchiveTree::new(&staging, None, &meter).map_err(broken)?;
-        let body = TransferBody { transfer: self, answer, held: Bytes::new(), waited: Duration::ZERO, came: 0 };
+        let body = TransferBody { transfer: self, answer, held: Bytes::new(), waited: Duration::ZERO, received: 0 };
         let mut from =
             SealedArchive::new(MeteredReader { from: BufReader::with_capacity(128 << 10, body), meter: &meter });
-        let seal = unpack_sealed(&mut from, &tree, &meter).map_err(|e| meant(&e))?;
-        if !has_place(ground).map_err(broken)? {
+        let seal = unpack_sealed(&mut from, &tree, &meter).map_err(|e| classify(&e))?;
+        if !has_place(scope).map_err(broken)? {
             let what = "alloc/data nor the local directory of a task of the group";
             return Err(MigrationError::Final(format!("the peer has no data of it: neither {what}")));
         }
         // It is never fetched again: so it must be there after a loss of power.
         rustix::fs::syncfs(staging.directory()).map_err(|e| broken(e.into()))?;
-        if ground.cancelled.is() {
+        if scope.cancelled.is() {
             return Err(MigrationError::Cancelled);
         }
         let way = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let committed = rustix::fs::open(&ground.alloc_dir, way, Mode::empty()).and_then(|alloc| {
+        let committed = rustix::fs::open(&scope.alloc_dir, way, Mode::empty()).and_then(|alloc| {
             rustix::fs::renameat(&alloc, STAGING, &alloc, FETCHED)?;
             rustix::fs::fsync(alloc)
         });
@@ -78,7 +78,7 @@ impl Transfer<'_> {
     /// The head of the response. Errors: the peer refuses, or says that the alloc has not ended.
     fn answer(&self) -> Result<HttpAnswer, MigrationError> {
         let MigrationSource { peer, alloc, .. } = self.source;
-        let config = &self.ground.config;
+        let config = &self.scope.config;
         let known = config.peer(peer);
         let known = known.ok_or_else(|| MigrationError::Final(format!("peer {peer:?} is not in migrate.peers")))?;
         let (address, trust) = match &known.address {
@@ -88,7 +88,7 @@ impl Transfer<'_> {
                 (Address::Tls(host.clone(), Arc::new(files)), Trust::Named)
             }
             // Any user of this host could serve there.
-            local => (local.clone(), Trust::Ours),
+            local => (local.clone(), Trust::OwnUser),
         };
         let mut headers = Vec::new();
         let token = config.token_file(peer).map(|file| {
@@ -104,7 +104,8 @@ impl Transfer<'_> {
         let token = token.transpose()?;
         headers.extend(token.iter().map(|token| ("authorization", token.as_str())));
         let target = format!("/v1/allocs/{alloc}/migration");
-        let request = ask((&address, trust), (RequestMethod::Get, &target), &headers, Payload::Whole(Bytes::new()));
+        let request =
+            send_request((&address, trust), (RequestMethod::Get, &target), &headers, Payload::Whole(Bytes::new()));
         let answer = self.wait(request)?.map_err(|e| {
             let why = chain(&e);
             // A wrong certificate or user does not become right by itself.
@@ -121,9 +122,9 @@ impl Transfer<'_> {
 
     /// Errors: cancelled, or nothing came in time.
     fn wait<T>(&self, work: impl Future<Output = T>) -> Result<T, MigrationError> {
-        let cancelled: &Cancellation = &self.ground.cancelled;
-        let left = self.ground.until.saturating_duration_since(Instant::now());
-        let idle = self.ground.config.idle_timeout;
+        let cancelled: &Cancellation = &self.scope.cancelled;
+        let left = self.scope.until.saturating_duration_since(Instant::now());
+        let idle = self.scope.config.idle_timeout;
         self.runtime.block_on(async {
             tokio::select! {
                 biased;
@@ -142,12 +143,12 @@ fn late(idle: Duration, left: Duration) -> MigrationError {
     })
 }
 
-fn bounds(ground: &MigrationGround) -> MeterBounds {
+fn bounds(scope: &MigrationScope) -> MeterBounds {
     let set = |limit, setting| SetLimit { limit, setting };
     MeterBounds {
-        bytes: set(ground.config.max_size, "migrate.max_size_mib"),
-        entries: set(ground.config.max_entries, "migrate.max_entries"),
-        reserve: set(ground.config.free_space_reserve, "migrate.free_space_reserve_mib"),
+        bytes: set(scope.config.max_size, "migrate.max_size_mib"),
+        entries: set(scope.config.max_entries, "migrate.max_entries"),
+        reserve: set(scope.config.free_space_reserve, "migrate.free_space_reserve_mib"),
     }
 }
 
@@ -170,7 +171,7 @@ fn refused(status: u16, body: &[u8]) -> MigrationError {
 }
 
 /// What an error of the unpacker means. A connection that breaks off is one that may come again.
-fn meant(error: &io::Error) -> MigrationError {
+fn classify(error: &io::Error) -> MigrationError {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<TransferInterruption>()) {
         Some(TransferInterruption(MigrationError::Cancelled)) => return MigrationError::Cancelled,
         Some(TransferInterruption(why)) => return why.clone(),
@@ -198,22 +199,22 @@ struct TransferBody<'t, 'a> {
     held: Bytes,
     /// For so long so many bytes: since the rate was checked.
     waited: Duration,
-    came: u64,
+    received: u64,
 }
 
 impl TransferBody<'_, '_> {
     /// Only the wait for the peer counts: the disk here may be slower.
     fn check_rate(&mut self, waited: Duration, came: usize) -> Result<(), MigrationError> {
-        let idle = self.transfer.ground.config.idle_timeout;
-        (self.waited, self.came) = (self.waited + waited, self.came + came as u64);
+        let idle = self.transfer.scope.config.idle_timeout;
+        (self.waited, self.received) = (self.waited + waited, self.received + came as u64);
         if self.waited < idle {
             return Ok(());
         }
-        if self.came < LEAST {
+        if self.received < LEAST {
             let (kib, secs) = (LEAST >> 10, idle.as_secs_f32());
             return Err(MigrationError::Retry(format!("the peer sent less than {kib} KiB in {secs} s")));
         }
-        (self.waited, self.came) = (Duration::ZERO, 0);
+        (self.waited, self.received) = (Duration::ZERO, 0);
         Ok(())
     }
 }

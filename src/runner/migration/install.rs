@@ -5,27 +5,27 @@ use std::sync::atomic::AtomicBool;
 
 use rustix::fs::{Mode, OFlags};
 
-use super::ground::{FETCHED, MigrationGround, STAGING};
+use super::scope::{FETCHED, MigrationScope, STAGING};
 use crate::host::transfer::{MoveResult, RootedPath, move_dir};
 use crate::host::tree;
 use crate::runner::artifacts::TREE;
 
 /// Whether an agent before this one fetched all of it.
-pub fn is_fetched(ground: &MigrationGround) -> bool {
-    ground.alloc_dir.join(FETCHED).symlink_metadata().is_ok_and(|found| found.is_dir())
+pub fn is_fetched(scope: &MigrationScope) -> bool {
+    scope.alloc_dir.join(FETCHED).symlink_metadata().is_ok_and(|found| found.is_dir())
 }
 
 /// `alloc/data` and the `local` of each task of the new alloc.
-fn places(ground: &MigrationGround) -> impl Iterator<Item = [&str; 2]> {
-    let own = ground.tasks.iter().map(|task| [task.as_str(), "local"]);
+fn places(scope: &MigrationScope) -> impl Iterator<Item = [&str; 2]> {
+    let own = scope.tasks.iter().map(|task| [task.as_str(), "local"]);
     std::iter::once(["alloc", "data"]).chain(own)
 }
 
 /// Whether anything of what is received has a place in the alloc.
-pub(super) fn has_place(ground: &MigrationGround) -> io::Result<bool> {
-    for names in places(ground) {
+pub(super) fn has_place(scope: &MigrationScope) -> io::Result<bool> {
+    for names in places(scope) {
         let from = [STAGING, TREE, names[0], names[1]];
-        if (RootedPath { root: &ground.alloc_dir, names: &from }).is_dir()? {
+        if (RootedPath { root: &scope.alloc_dir, names: &from }).is_dir()? {
             return Ok(true);
         }
     }
@@ -37,11 +37,11 @@ pub(super) fn has_place(ground: &MigrationGround) -> io::Result<bool> {
 ///
 /// Errors: a directory that cannot be moved, or whose place has content already: if that is known before, none is
 /// moved.
-pub fn install(ground: &MigrationGround) -> Result<usize, String> {
-    let root = &ground.alloc_dir;
+pub fn install(scope: &MigrationScope) -> Result<usize, String> {
+    let root = &scope.alloc_dir;
     let failed = |names: &[&str], e: io::Error| format!("cannot move {}: {e}", names.join("/"));
     let taken = |names: &[&str]| format!("{} of the new alloc is not empty", names.join("/"));
-    for names in places(ground) {
+    for names in places(scope) {
         let from = [FETCHED, TREE, names[0], names[1]];
         let comes = (RootedPath { root, names: &from }).is_dir().map_err(|e| failed(&names, e))?;
         if comes && !(RootedPath { root, names: &names }).is_free().map_err(|e| failed(&names, e))? {
@@ -49,7 +49,7 @@ pub fn install(ground: &MigrationGround) -> Result<usize, String> {
         }
     }
     let mut moved = 0;
-    for names in places(ground) {
+    for names in places(scope) {
         let from = [FETCHED, TREE, names[0], names[1]];
         let done =
             move_dir(RootedPath { root, names: &from }, RootedPath { root, names: &names }, &AtomicBool::new(false));

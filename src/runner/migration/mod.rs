@@ -13,12 +13,12 @@
 
 mod archive;
 mod fetch;
-mod ground;
 mod install;
+mod scope;
 #[cfg(test)]
 mod tests;
 
 pub use self::archive::{has_data, write_migration};
 pub use self::fetch::fetch;
-pub use self::ground::{FetchedData, MigrationError, MigrationGround};
 pub use self::install::{install, is_fetched};
+pub use self::scope::{FetchedData, MigrationError, MigrationScope};

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::ground::{FETCHED, STAGING};
+use super::scope::{FETCHED, STAGING};
 use super::*;
 use crate::host::foreign_tree::ForeignTree;
 use crate::model::migration::{MigrationFailure, MigrationSource};
@@ -78,9 +78,9 @@ impl Site {
     fn alloc_dir(&self) -> PathBuf {
         self.dir.path().join("new")
     }
-    fn ground(&self, address: &str) -> MigrationGround {
+    fn scope(&self, address: &str) -> MigrationScope {
         let peers = vec![MigrationPeer::parse(&format!("old=http://{address}")).unwrap()];
-        MigrationGround {
+        MigrationScope {
             config: MigrationConfig { peers, ..self.config.clone() },
             alloc_dir: self.alloc_dir(),
             tasks: vec!["web".into()],
@@ -90,7 +90,7 @@ impl Site {
     }
     fn fetch(&self, address: &str) -> Result<FetchedData, MigrationError> {
         let source = MigrationSource::parse("old/5f0dc4f8", MigrationFailure::Fail).unwrap();
-        let fetched = fetch(&source, &self.ground(address));
+        let fetched = fetch(&source, &self.scope(address));
         assert!(!self.alloc_dir().join(STAGING).exists(), "the staging directory is gone");
         fetched
     }
@@ -228,9 +228,9 @@ fn all_that_the_old_alloc_had_is_in_the_new_one_and_nothing_else() {
     assert_eq!(names.last().as_deref(), Some(SEAL), "other programs can read it");
     let fetched = site.fetch(&serve_archive(archive)).unwrap();
     assert!(fetched.bytes > 2 * HOLE, "{fetched:?}");
-    let ground = site.ground("127.0.0.1:1");
-    assert!(is_fetched(&ground));
-    assert_eq!(install(&ground).unwrap(), 2);
+    let scope = site.scope("127.0.0.1:1");
+    assert!(is_fetched(&scope));
+    assert_eq!(install(&scope).unwrap(), 2);
     let new = site.alloc_dir();
     for path in ["alloc/data", "web/local"] {
         assert_eq!(described(&new.join(path)), described(&old.join(path)), "{path}");
@@ -262,20 +262,20 @@ fn agent_that_died_during_a_migration_continues_with_all_old_or_all_new_data() {
     let staging = site.alloc_dir().join(STAGING);
     std::fs::create_dir_all(staging.join("tree/alloc/data")).unwrap();
     std::fs::write(staging.join("tree/alloc/data/part"), "of the transfer before").unwrap();
-    let ground = site.ground("127.0.0.1:1");
-    assert!(!is_fetched(&ground), "a part is none");
+    let scope = site.scope("127.0.0.1:1");
+    assert!(!is_fetched(&scope), "a part is none");
     site.fetch(&serve_archive(archive)).unwrap();
     assert!(!site.alloc_dir().join(FETCHED).join("tree/alloc/data/part").exists());
     // One directory was moved.
     let tree = site.alloc_dir().join(FETCHED).join("tree");
     std::fs::remove_dir(site.alloc_dir().join("alloc/data")).unwrap();
     std::fs::rename(tree.join("alloc/data"), site.alloc_dir().join("alloc/data")).unwrap();
-    assert!(is_fetched(&ground));
-    assert_eq!(install(&ground).unwrap(), 1);
+    assert!(is_fetched(&scope));
+    assert_eq!(install(&scope).unwrap(), 1);
     // All of it was, and that was not recorded.
     let before = described(&site.alloc_dir());
-    assert!(is_fetched(&ground));
-    assert_eq!(install(&ground).unwrap(), 0);
+    assert!(is_fetched(&scope));
+    assert_eq!(install(&scope).unwrap(), 0);
     assert_eq!(described(&site.alloc_dir()), before);
     assert!(site.alloc_dir().join("web/local/linked").exists() && site.alloc_dir().join("alloc/data/sparse").exists());
 }
@@ -285,7 +285,7 @@ fn directory_that_has_content_is_not_replaced() {
     let site = Site::new();
     site.fetch(&serve_archive(archive_of(&filled(site.dir.path())))).unwrap();
     std::fs::write(site.alloc_dir().join("web/local/own"), "own").unwrap();
-    let why = install(&site.ground("127.0.0.1:1")).unwrap_err();
+    let why = install(&site.scope("127.0.0.1:1")).unwrap_err();
     assert!(why.contains("web/local of the new alloc is not empty"), "{why}");
     assert_eq!(paths(&site.alloc_dir().join("web/local")), ["own"]);
     assert!(paths(&site.alloc_dir().join("alloc/data")).is_empty(), "no part is installed");

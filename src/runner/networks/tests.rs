@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::*;
 
-fn ask(dir: &Path, mode: NetworkMode) -> NetworkAsk {
-    NetworkAsk {
+fn request(dir: &Path, mode: NetworkMode) -> NetworkRequest {
+    NetworkRequest {
         alloc: AllocId::from("0f0e0d0c-0000-4000-8000-000000000001"),
         mode,
         hostname: None,
@@ -33,12 +33,15 @@ const RESULT: &str = r#"{"cniVersion": "0.4.0", "interfaces": [{"name": "br"}, {
 
 fn install(dir: &Path, kind: &str, text: &str) {
     let path = dir.join(kind);
-    let noted = dir.join("asked");
-    fs::write(&path, format!("#!/bin/sh\ncat > /dev/null\necho {kind} $CNI_COMMAND >> {}\n{text}\n", noted.display()))
-        .unwrap();
+    let record_path = dir.join("asked");
+    fs::write(
+        &path,
+        format!("#!/bin/sh\ncat > /dev/null\necho {kind} $CNI_COMMAND >> {}\n{text}\n", record_path.display()),
+    )
+    .unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
-fn asked(dir: &Path) -> String {
+fn requested_hostname(dir: &Path) -> String {
     fs::read_to_string(dir.join("asked")).unwrap_or_default().replace('\n', ", ")
 }
 
@@ -51,7 +54,7 @@ fn network_status_follows_the_cni_result() {
         args: String::new(),
         runtime: Value::Null,
     };
-    let network = network_of(&ask(dir.path(), NetworkMode::Bridge), "/run/netns/a".into(), Some(&cni));
+    let network = network_of(&request(dir.path(), NetworkMode::Bridge), "/run/netns/a".into(), Some(&cni));
     assert_eq!(network.interface.as_deref(), Some("eth0"));
     let addresses: Vec<String> = network.addresses.iter().map(ToString::to_string).collect();
     assert_eq!(addresses, ["172.26.64.2", "fd00::2"]);
@@ -59,7 +62,7 @@ fn network_status_follows_the_cni_result() {
     assert!(hosts(&network).ends_with("172.26.64.2 0f0e0d0c\n"));
     for odd in [json!(null), json!({"ips": "x"}), json!({"ips": [{"address": 5}], "interfaces": {}}), json!([1])] {
         let cni = CniRecord { result: odd, ..cni.clone() };
-        let network = network_of(&ask(dir.path(), NetworkMode::Bridge), "/x".into(), Some(&cni));
+        let network = network_of(&request(dir.path(), NetworkMode::Bridge), "/x".into(), Some(&cni));
         assert!(network.addresses.is_empty() && network.interface.is_none());
     }
 }
@@ -67,7 +70,7 @@ fn network_status_follows_the_cni_result() {
 #[test]
 fn resolv_conf_has_the_dns_settings_of_the_job() {
     let dir = tempfile::tempdir().unwrap();
-    let dns = ask(dir.path(), NetworkMode::None).dns.unwrap();
+    let dns = request(dir.path(), NetworkMode::None).dns.unwrap();
     assert_eq!(resolv_conf(&dns), "nameserver 1.1.1.1\nsearch lan\noptions ndots:2\n");
 }
 
@@ -81,22 +84,22 @@ fn bridge_is_set_up_torn_down_and_repaired_after_an_agent_died_between() {
     for kind in ["loopback", "bridge", "firewall", "portmap"] {
         install(dir.path(), kind, &format!("echo '{}'", RESULT.replace('\n', " ")));
     }
-    let (host, ask) = (host(dir.path()), ask(dir.path(), NetworkMode::Bridge));
-    let record = host.set_up(&ask).unwrap();
+    let (host, network_request) = (host(dir.path()), request(dir.path(), NetworkMode::Bridge));
+    let record = host.set_up(&network_request).unwrap();
     assert!(host.exists(&record));
-    assert!(fs::read_to_string(ask.files.join(HOSTS)).unwrap().contains("172.26.64.2 0f0e0d0c"));
-    assert!(ask.files.join(RESOLV_CONF).exists());
-    assert_eq!(asked(dir.path()), "loopback ADD, bridge ADD, firewall ADD, portmap ADD, ");
+    assert!(fs::read_to_string(network_request.files.join(HOSTS)).unwrap().contains("172.26.64.2 0f0e0d0c"));
+    assert!(network_request.files.join(RESOLV_CONF).exists());
+    assert_eq!(requested_hostname(dir.path()), "loopback ADD, bridge ADD, firewall ADD, portmap ADD, ");
     fs::remove_file(dir.path().join("asked")).unwrap();
     // It was not recorded.
-    let record = host.set_up(&ask).unwrap();
+    let record = host.set_up(&network_request).unwrap();
     let first = "portmap DEL, firewall DEL, bridge DEL, loopback DEL, ";
-    assert_eq!(asked(dir.path()), format!("{first}loopback ADD, bridge ADD, firewall ADD, portmap ADD, "));
+    assert_eq!(requested_hostname(dir.path()), format!("{first}loopback ADD, bridge ADD, firewall ADD, portmap ADD, "));
     fs::remove_file(dir.path().join("asked")).unwrap();
-    host.tear_down(&ask, Some(&record)).unwrap();
-    assert_eq!(asked(dir.path()), first);
-    assert!(!host.exists(&record) && !record.network.namespace.exists() && !ask.files.exists());
-    host.tear_down(&ask, Some(&record)).unwrap();
+    host.tear_down(&network_request, Some(&record)).unwrap();
+    assert_eq!(requested_hostname(dir.path()), first);
+    assert!(!host.exists(&record) && !record.network.namespace.exists() && !network_request.files.exists());
+    host.tear_down(&network_request, Some(&record)).unwrap();
 }
 
 #[test]
@@ -105,13 +108,13 @@ fn network_setup_failure_leaves_no_namespace_and_no_files() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let (host, ask) = (host(dir.path()), ask(dir.path(), NetworkMode::Bridge));
-    let error = host.set_up(&ask).unwrap_err();
+    let (host, network_request) = (host(dir.path()), request(dir.path(), NetworkMode::Bridge));
+    let error = host.set_up(&network_request).unwrap_err();
     assert!(
         error.contains("there is no CNI plugin loopback") && error.contains("containernetworking-plugins"),
         "{error}"
     );
-    assert!(!host.namespace(&ask.alloc).exists() && !ask.files.exists());
+    assert!(!host.namespace(&network_request.alloc).exists() && !network_request.files.exists());
 }
 
 #[test]
@@ -120,8 +123,8 @@ fn mode_none_is_a_namespace_with_a_loopback_and_no_plugin() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let (host, ask) = (host(dir.path()), ask(dir.path(), NetworkMode::None));
-    let record = host.set_up(&ask).unwrap();
+    let (host, network_request) = (host(dir.path()), request(dir.path(), NetworkMode::None));
+    let record = host.set_up(&network_request).unwrap();
     assert_eq!((record.cni.as_ref(), &record.network.addresses[..]), (None, &[][..]));
     let namespace = record.network.namespace.clone();
     let inside = std::thread::spawn(move || {
@@ -137,6 +140,6 @@ fn mode_none_is_a_namespace_with_a_loopback_and_no_plugin() {
     });
     // Two lines of titles, and the loopback.
     assert_eq!(inside.join().unwrap(), 3);
-    host.tear_down(&ask, Some(&record)).unwrap();
-    host.forget(&ask.alloc);
+    host.tear_down(&network_request, Some(&record)).unwrap();
+    host.forget(&network_request.alloc);
 }

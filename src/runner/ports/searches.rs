@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::runner::places::BlockingPool;
+use crate::runner::blocking_pool::BlockingPool;
 
 /// Number of ports whose programs are looked up and named.
 pub const NAMED: usize = 3;
@@ -43,11 +43,11 @@ impl Searches {
             return unnamed;
         }
         let until = Instant::now() + NAMING;
-        let look_up = move || {
+        let resolve = move || {
             let named = at.iter().take(NAMED).map(|at| program(*at, until));
             named.chain(at.iter().skip(NAMED).map(|_| None)).collect()
         };
-        match tokio::time::timeout(NAMING, self.names.block(look_up)).await {
+        match tokio::time::timeout(NAMING, self.names.block(resolve)).await {
             Ok(Ok(named)) => named,
             Ok(Err(_)) | Err(_) => unnamed,
         }

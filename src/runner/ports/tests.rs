@@ -31,17 +31,17 @@ fn keeper(first: u16, last: u16, programs: &[u16]) -> PortKeeper {
 fn holder(alloc: &str) -> PortHolder {
     PortHolder { alloc: AllocId::from(alloc), job: JobId::from(format!("job-of-{alloc}").as_str()) }
 }
-fn ask(label: &str, fixed: Option<u16>) -> PortAsk {
+fn needed(label: &str, fixed: Option<u16>) -> NeededPort {
     let (label, to) = (label.to_owned(), PortTarget::Unset);
-    PortAsk { label, task: None, fixed, to, host_ip: IP, ignore_collision: false }
+    NeededPort { label, task: None, fixed, to, host_ip: IP, ignore_collision: false }
 }
 fn reserve(
     keeper: &PortKeeper,
     holder: &PortHolder,
-    asks: &[PortAsk],
+    needed: &[NeededPort],
     before: &[AllocPort],
 ) -> Result<Vec<AllocPort>, PortConflict> {
-    keeper.reserve(holder, asks, before).map(|reservation| reservation.ports)
+    keeper.reserve(holder, needed, before).map(|reservation| reservation.ports)
 }
 fn values(ports: &[AllocPort]) -> Vec<u16> {
     ports.iter().map(|port| port.value).collect()
@@ -50,40 +50,40 @@ fn values(ports: &[AllocPort]) -> Vec<u16> {
 #[test]
 fn a_static_port_of_another_alloc_is_named_with_its_owner_and_nothing_is_reserved() {
     let keeper = keeper(20_000, 20_009, &[]);
-    reserve(&keeper, &holder("a"), &[ask("http", Some(8080))], &[]).unwrap();
-    let refused = reserve(&keeper, &holder("b"), &[ask("x", None), ask("web", Some(8080))], &[]).unwrap_err();
+    reserve(&keeper, &holder("a"), &[needed("http", Some(8080))], &[]).unwrap();
+    let refused = reserve(&keeper, &holder("b"), &[needed("x", None), needed("web", Some(8080))], &[]).unwrap_err();
     assert_eq!(refused.to_string(), "port 8080 (web) is held by alloc a of job job-of-a");
-    let asked = ask("web", Some(8080));
-    assert_eq!(keeper.conflicts(&"other".into(), std::slice::from_ref(&asked)), [(asked, refused)]);
-    assert_eq!(keeper.conflicts(&"job-of-a".into(), &[ask("web", Some(8080))]), [], "its own allocs end first");
+    let requested = needed("web", Some(8080));
+    assert_eq!(keeper.conflicts(&"other".into(), std::slice::from_ref(&requested)), [(requested, refused)]);
+    assert_eq!(keeper.conflicts(&"job-of-a".into(), &[needed("web", Some(8080))]), [], "its own allocs end first");
     // All ten are there still.
-    let asks: Vec<_> = (0..10).map(|n| ask(&format!("p{n}"), None)).collect();
-    assert_eq!(reserve(&keeper, &holder("c"), &asks, &[]).unwrap().len(), 10);
+    let needed_ports: Vec<_> = (0..10).map(|n| needed(&format!("p{n}"), None)).collect();
+    assert_eq!(reserve(&keeper, &holder("c"), &needed_ports, &[]).unwrap().len(), 10);
     keeper.release(&"a".into());
-    assert_eq!(values(&reserve(&keeper, &holder("b"), &[ask("web", Some(8080))], &[]).unwrap()), [8080]);
+    assert_eq!(values(&reserve(&keeper, &holder("b"), &[needed("web", Some(8080))], &[]).unwrap()), [8080]);
 }
 
 #[test]
 fn a_port_of_another_program_is_passed_over_or_named() {
     let keeper = keeper(20_000, 20_003, &[20_000, 20_001, 20_003, 80]);
-    assert_eq!(values(&reserve(&keeper, &holder("a"), &[ask("http", None)], &[]).unwrap()), [20_002]);
-    let refused = reserve(&keeper, &holder("b"), &[ask("http", None)], &[]).unwrap_err();
+    assert_eq!(values(&reserve(&keeper, &holder("a"), &[needed("http", None)], &[]).unwrap()), [20_002]);
+    let refused = reserve(&keeper, &holder("b"), &[needed("http", None)], &[]).unwrap_err();
     assert_eq!(refused.to_string(), "no dynamic port is free for http: each from 20000 to 20003 is held or in use");
-    let refused = reserve(&keeper, &holder("b"), &[ask("http", Some(80))], &[]).unwrap_err();
+    let refused = reserve(&keeper, &holder("b"), &[needed("http", Some(80))], &[]).unwrap_err();
     assert_eq!(refused.to_string(), "port 80 (http) is in use by another program");
     let named = |user: &str| refused.clone().with_user(Some(user.to_owned()));
     assert_eq!(named("nginx (PID 7)").to_string(), "port 80 (http) is in use by nginx (PID 7)");
     // A name that was not found this time is no news.
-    assert!(refused.is_news_after(None) && named("a").is_news_after(Some(&refused)));
-    assert!(named("b").is_news_after(Some(&named("a"))) && !named("a").is_news_after(Some(&named("a"))));
-    assert!(!refused.is_news_after(Some(&named("a"))) && !refused.is_news_after(Some(&refused)));
+    assert!(refused.differs_from(None) && named("a").differs_from(Some(&refused)));
+    assert!(named("b").differs_from(Some(&named("a"))) && !named("a").differs_from(Some(&named("a"))));
+    assert!(!refused.differs_from(Some(&named("a"))) && !refused.differs_from(Some(&refused)));
 }
 
 #[test]
 fn orphaned_reservation_releases_only_the_ports_that_it_added() {
     let keeper = keeper(20_000, 20_009, &[]);
-    let (a, asks) = (holder("a"), [ask("http", None)]);
-    let reserve = || keeper.reserve(&a, &asks, &[]).unwrap();
+    let (a, needed_ports) = (holder("a"), [needed("http", None)]);
+    let reserve = || keeper.reserve(&a, &needed_ports, &[]).unwrap();
     let is_held = || keeper.held_by(&a.alloc).is_some();
     // Nothing else has them.
     keeper.take_back(&a.alloc, &reserve());
@@ -107,7 +107,7 @@ fn orphaned_reservation_releases_only_the_ports_that_it_added() {
     // Only while one reservation owns them, whatever became of the ports.
     let one = reserve();
     let taken = [TakenPort { port: one.ports[0].clone(), user: None }];
-    let after = exchanged(&keeper, &asks, &taken).unwrap().0;
+    let after = exchanged(&keeper, &needed_ports, &taken).unwrap().0;
     assert_ne!(after, one.ports);
     keeper.take_back(&a.alloc, &one);
     assert!(!is_held());
@@ -116,11 +116,11 @@ fn orphaned_reservation_releases_only_the_ports_that_it_added() {
 #[test]
 fn a_static_port_is_of_its_address() {
     let keeper = keeper(20_000, 20_000, &[]);
-    let at = |ip: [u8; 4]| PortAsk { host_ip: ip.into(), ..ask("dns", Some(53)) };
+    let at = |ip: [u8; 4]| NeededPort { host_ip: ip.into(), ..needed("dns", Some(53)) };
     reserve(&keeper, &holder("a"), &[at([10, 0, 0, 7])], &[]).unwrap();
     reserve(&keeper, &holder("b"), &[at([127, 0, 0, 1])], &[]).unwrap();
     assert!(reserve(&keeper, &holder("c"), &[at([0, 0, 0, 0])], &[]).is_err());
-    let shared = PortAsk { ignore_collision: true, ..at([10, 0, 0, 7]) };
+    let shared = NeededPort { ignore_collision: true, ..at([10, 0, 0, 7]) };
     reserve(&keeper, &holder("d"), &[shared], &[]).unwrap();
     keeper.release(&"a".into());
     assert!(reserve(&keeper, &holder("e"), &[at([10, 0, 0, 7])], &[]).is_err(), "d has it still");
@@ -129,31 +129,31 @@ fn a_static_port_is_of_its_address() {
 #[test]
 fn a_static_port_within_the_range_is_no_dynamic_one_of_the_same_alloc() {
     let keeper = keeper(20_000, 20_001, &[]);
-    let ports = reserve(&keeper, &holder("a"), &[ask("any", None), ask("that", Some(20_000))], &[]).unwrap();
+    let ports = reserve(&keeper, &holder("a"), &[needed("any", None), needed("that", Some(20_000))], &[]).unwrap();
     assert_eq!(values(&ports), [20_001, 20_000]);
 }
 
 #[test]
 fn port_targets_follow_the_job() {
     let keeper = keeper(20_000, 20_000, &[]);
-    let asks = [
-        PortAsk { to: PortTarget::Same, ..ask("same", None) },
-        PortAsk { to: PortTarget::Port(80), ..ask("http", Some(8080)) },
-        ask("none", Some(9090)),
+    let needed_ports = [
+        NeededPort { to: PortTarget::Same, ..needed("same", None) },
+        NeededPort { to: PortTarget::Port(80), ..needed("http", Some(8080)) },
+        needed("none", Some(9090)),
     ];
-    let ports = reserve(&keeper, &holder("a"), &asks, &[]).unwrap();
+    let ports = reserve(&keeper, &holder("a"), &needed_ports, &[]).unwrap();
     assert_eq!(ports.iter().map(|port| port.to).collect::<Vec<_>>(), [20_000, 80, 0]);
 }
 
 #[test]
 fn earlier_ports_are_reserved_again_if_free() {
     let keeper = keeper(20_000, 29_999, &[]);
-    let asks = [ask("a", None), ask("b", None)];
-    let first = reserve(&keeper, &holder("x"), &asks, &[]).unwrap();
-    assert_eq!(reserve(&keeper, &holder("x"), &asks, &[]).unwrap(), first, "held already");
+    let needed_ports = [needed("a", None), needed("b", None)];
+    let first = reserve(&keeper, &holder("x"), &needed_ports, &[]).unwrap();
+    assert_eq!(reserve(&keeper, &holder("x"), &needed_ports, &[]).unwrap(), first, "held already");
     keeper.release(&"x".into());
     keeper.hold(&holder("y"), &first[..1]).unwrap();
-    let again = reserve(&keeper, &holder("x"), &asks, &first).unwrap();
+    let again = reserve(&keeper, &holder("x"), &needed_ports, &first).unwrap();
     assert_ne!(again[0].value, first[0].value);
     assert_eq!(again[1].value, first[1].value);
 }
@@ -188,7 +188,10 @@ fn host_networks_are_addresses_and_an_unknown_one_is_named() {
         let task = "task \"t\" {\ndriver = \"mock\"\n}";
         let text = format!("job \"j\" {{\ngroup \"g\" {{\n{port}\n{task}\n}}\n}}\n");
         let job = crate::jobspec::parse("x.hcl", &text).unwrap().job;
-        keeper.asks(&job.groups[0], &node, &known).map(|asks| asks[0].host_ip).map_err(|unknown| unknown.name)
+        keeper
+            .needed_ports(&job.groups[0], &node, &known)
+            .map(|needed| needed[0].host_ip)
+            .map_err(|unknown| unknown.name)
     };
     assert_eq!(at("lan"), Ok([192, 168, 1, 10].into()));
     assert_eq!(at("${meta.net}"), Ok([192, 168, 1, 10].into()));
@@ -230,18 +233,18 @@ proptest! {
         let mut records: BTreeMap<u8, Vec<AllocPort>> = BTreeMap::new();
         for step in steps {
             match step {
-                PortStep::Reserve(who, mut wanted) => {
+                PortStep::Reserve(who, mut requested) => {
                     let mut seen = BTreeSet::new();
-                    wanted.retain(|port| port.is_none_or(|port| seen.insert(port)));
-                    let asks: Vec<_> = wanted.iter().enumerate().map(|(n, port)| ask(&n.to_string(), *port)).collect();
+                    requested.retain(|port| port.is_none_or(|port| seen.insert(port)));
+                    let needed_ports: Vec<_> = requested.iter().enumerate().map(|(n, port)| needed(&n.to_string(), *port)).collect();
                     let taken: BTreeSet<u16> = records.values().flat_map(|ports| values(ports)).collect();
-                    match reserve(&keeper, &holder(&who.to_string()), &asks, &[]) {
+                    match reserve(&keeper, &holder(&who.to_string()), &needed_ports, &[]) {
                         Ok(ports) => {
                             records.entry(who).or_insert(ports);
                         }
                         Err(PortConflict::Exhausted { .. }) => {
                             let free = (1_000..=1_015).filter(|port| !taken.contains(port) && !programs.contains(port));
-                            prop_assert!(free.count() < wanted.iter().filter(|port| port.is_none()).count());
+                            prop_assert!(free.count() < requested.iter().filter(|port| port.is_none()).count());
                         }
                         Err(PortConflict::Alloc { port, .. }) => prop_assert!(taken.contains(&port)),
                         Err(PortConflict::Program { at, .. }) => prop_assert!(programs.contains(&at.port())),
@@ -280,8 +283,8 @@ fn held_ports_are_counted_by_range_until_they_are_released() {
         (values("allostat_ports_held"), values("allostat_ports_dynamic"))
     };
     assert_eq!(counted(), (vec![0.0, 0.0], vec![10.0]));
-    reserve(&keeper, &holder("a"), &[ask("http", Some(8080)), ask("x", None), ask("y", None)], &[]).unwrap();
-    reserve(&keeper, &holder("b"), &[ask("http", Some(8080))], &[]).unwrap_err();
+    reserve(&keeper, &holder("a"), &[needed("http", Some(8080)), needed("x", None), needed("y", None)], &[]).unwrap();
+    reserve(&keeper, &holder("b"), &[needed("http", Some(8080))], &[]).unwrap_err();
     let before = AllocPort { label: "z".to_owned(), value: 20_009, to: 0, host_ip: IP, task: None };
     let _ = keeper.hold(&holder("c"), &[before]);
     assert!(counted().0[0] >= 2.0 && counted().0[1] == 1.0, "{:?}", counted());
@@ -292,16 +295,16 @@ fn held_ports_are_counted_by_range_until_they_are_released() {
 }
 
 /// The ports that programs took, with their names.
-async fn taken_by_name(keeper: &Arc<PortKeeper>, asks: &[PortAsk]) -> Vec<TakenPort> {
-    let taken = keeper.taken(&"a".into(), asks);
+async fn taken_by_name(keeper: &Arc<PortKeeper>, needed: &[NeededPort]) -> Vec<TakenPort> {
+    let taken = keeper.taken(&"a".into(), needed);
     let users = keeper.programs(taken.iter().map(TakenPort::at).collect()).await;
     taken.into_iter().zip(users).map(|(port, user)| port.with_user(user)).collect()
 }
 
 /// Without another alloc in between.
-fn exchanged(keeper: &PortKeeper, asks: &[PortAsk], taken: &[TakenPort]) -> Option<(Vec<AllocPort>, String)> {
-    let found = keeper.replacements(&holder("a"), asks, taken, &PortsHeldMeanwhile::default());
-    keeper.exchange(&holder("a"), asks, &found).expect("no other alloc gets them")
+fn exchanged(keeper: &PortKeeper, needed: &[NeededPort], taken: &[TakenPort]) -> Option<(Vec<AllocPort>, String)> {
+    let found = keeper.replacements(&holder("a"), needed, taken, &PortsHeldMeanwhile::default());
+    keeper.exchange(&holder("a"), needed, &found).expect("no other alloc gets them")
 }
 
 #[tokio::test(start_paused = true)]
@@ -309,13 +312,14 @@ async fn exchange_replaces_a_dynamic_port_that_a_program_took_and_names_a_static
     let config = NetworkConfig { dynamic_ports: (20_000, 20_003), ..NetworkConfig::default() };
     let programs = Arc::new(Programs::default());
     let keeper = Arc::new(PortKeeper::new(config, Arc::clone(&programs) as _, Metrics::new().ports));
-    let asks = [ask("admin", Some(9901)), PortAsk { to: PortTarget::Same, ..ask("http", None) }, ask("x", None)];
-    let before = reserve(&keeper, &holder("a"), &asks, &[]).unwrap();
-    assert_eq!(keeper.taken(&"a".into(), &asks), [], "none was taken");
+    let needed_ports =
+        [needed("admin", Some(9901)), NeededPort { to: PortTarget::Same, ..needed("http", None) }, needed("x", None)];
+    let before = reserve(&keeper, &holder("a"), &needed_ports, &[]).unwrap();
+    assert_eq!(keeper.taken(&"a".into(), &needed_ports), [], "none was taken");
 
     programs.0.lock().unwrap().extend([9901, before[1].value]);
-    let taken = taken_by_name(&keeper, &asks).await;
-    let (after, said) = exchanged(&keeper, &asks, &taken).unwrap();
+    let taken = taken_by_name(&keeper, &needed_ports).await;
+    let (after, text) = exchanged(&keeper, &needed_ports, &taken).unwrap();
     let new = after[1].value;
     assert!((20_000..=20_003).contains(&new) && new != before[1].value && new != before[2].value, "{after:?}");
     assert_eq!((&after[0], &after[2], after[1].to), (&before[0], &before[2], new));
@@ -324,21 +328,25 @@ async fn exchange_replaces_a_dynamic_port_that_a_program_took_and_names_a_static
         "port 9901 (admin) is in use by nginx (PID 7); \
          port {old} (http) is in use by nginx (PID 7); the alloc has port {new} instead"
     );
-    assert_eq!(said, expected);
+    assert_eq!(text, expected);
     assert_eq!(keeper.held_by(&"a".into()).unwrap(), after, "these are held now");
 
-    assert_eq!(exchanged(&keeper, &asks, &taken[1..]), Some((after.clone(), String::new())), "it has other ports now");
+    assert_eq!(
+        exchanged(&keeper, &needed_ports, &taken[1..]),
+        Some((after.clone(), String::new())),
+        "it has other ports now"
+    );
 
     // None is left: the alloc keeps its own.
     programs.0.lock().unwrap().extend(20_000..=20_003);
-    let taken = taken_by_name(&keeper, &asks).await;
+    let taken = taken_by_name(&keeper, &needed_ports).await;
     assert_eq!(taken.len(), 3);
-    let (same, said) = exchanged(&keeper, &asks, &taken).unwrap();
-    assert!(same == after && said.contains("no dynamic port is free"), "{said}");
+    let (same, text) = exchanged(&keeper, &needed_ports, &taken).unwrap();
+    assert!(same == after && text.contains("no dynamic port is free"), "{text}");
     keeper.release(&"a".into());
-    assert_eq!(exchanged(&keeper, &asks, &taken), None, "it holds none");
+    assert_eq!(exchanged(&keeper, &needed_ports, &taken), None, "it holds none");
     programs.0.lock().unwrap().clear();
-    let all: Vec<_> = (0..4).map(|n| ask(&format!("p{n}"), None)).collect();
+    let all: Vec<_> = (0..4).map(|n| needed(&format!("p{n}"), None)).collect();
     assert_eq!(reserve(&keeper, &holder("b"), &all, &[]).unwrap().len(), 4, "none is lost");
 }
 
@@ -347,14 +355,14 @@ async fn port_exchange_names_the_programs_of_a_few_ports_and_counts_the_rest() {
     let config = NetworkConfig { dynamic_ports: (20_000, 20_099), ..NetworkConfig::default() };
     let programs = Arc::new(Programs::default());
     let keeper = Arc::new(PortKeeper::new(config, Arc::clone(&programs) as _, Metrics::new().ports));
-    let asks: Vec<_> = (0..20).map(|n| ask(&format!("p{n}"), None)).collect();
-    let before = reserve(&keeper, &holder("a"), &asks, &[]).unwrap();
+    let needed_ports: Vec<_> = (0..20).map(|n| needed(&format!("p{n}"), None)).collect();
+    let before = reserve(&keeper, &holder("a"), &needed_ports, &[]).unwrap();
     programs.0.lock().unwrap().extend(values(&before));
-    let taken = taken_by_name(&keeper, &asks).await;
+    let taken = taken_by_name(&keeper, &needed_ports).await;
     let by_name = taken.iter().filter(|taken| taken.user.is_some()).count();
     assert_eq!((taken.len(), by_name), (20, 3));
-    let (after, said) = exchanged(&keeper, &asks, &taken).unwrap();
-    assert!(said.ends_with("; and 17 more") && said.matches("instead").count() == 3, "{said}");
+    let (after, text) = exchanged(&keeper, &needed_ports, &taken).unwrap();
+    assert!(text.ends_with("; and 17 more") && text.matches("instead").count() == 3, "{text}");
     assert!(values(&after).iter().all(|port| !values(&before).contains(port)), "{after:?}");
 }
 
@@ -412,25 +420,25 @@ impl PortsInUse for ObservedPorts {
 async fn tests_of_ports_hold_no_lock_and_an_exhausted_range_is_searched_once() {
     let tested = Arc::new(ObservedPorts::default());
     let keeper = tested.keeper(20_000, 20_099);
-    let asks = [ask("admin", Some(9901)), ask("a", None), ask("b", None), ask("c", None)];
-    reserve(&keeper, &holder("a"), &asks, &[]).unwrap();
+    let needed_ports = [needed("admin", Some(9901)), needed("a", None), needed("b", None), needed("c", None)];
+    reserve(&keeper, &holder("a"), &needed_ports, &[]).unwrap();
     tested.used.lock().unwrap().extend(20_000..20_100);
     tested.tests();
-    let taken = keeper.taken(&"a".into(), &asks);
+    let taken = keeper.taken(&"a".into(), &needed_ports);
     assert_eq!((taken.len(), tested.tests() > 0), (3, true));
     let names = || tested.names.load(std::sync::atomic::Ordering::Relaxed);
     assert_eq!(names(), 0, "no program was looked up");
-    assert_eq!(taken_by_name(&keeper, &asks).await.len(), 3);
+    assert_eq!(taken_by_name(&keeper, &needed_ports).await.len(), 3);
     assert_eq!((names(), tested.tests() > 0), (3, true));
-    let found = keeper.replacements(&holder("a"), &asks, &taken, &PortsHeldMeanwhile::default());
+    let found = keeper.replacements(&holder("a"), &needed_ports, &taken, &PortsHeldMeanwhile::default());
     assert_eq!(tested.tests(), 97, "the ports of the range that no alloc holds");
-    let (_, said) = keeper.exchange(&holder("a"), &asks, &found).unwrap().unwrap();
-    assert_eq!((said.matches("no dynamic port is free").count(), tested.tests()), (3, 0));
-    let refused = reserve(&keeper, &holder("b"), &[ask("web", None), ask("other", None)], &[]).unwrap_err();
+    let (_, text) = keeper.exchange(&holder("a"), &needed_ports, &found).unwrap().unwrap();
+    assert_eq!((text.matches("no dynamic port is free").count(), tested.tests()), (3, 0));
+    let refused = reserve(&keeper, &holder("b"), &[needed("web", None), needed("other", None)], &[]).unwrap_err();
     assert!(refused.to_string().starts_with("no dynamic port is free for web: each from 20000 to 20099"));
     tested.used.lock().unwrap().insert(8080);
-    assert_eq!(keeper.conflicts(&"b".into(), &[ask("web", Some(8080)), ask("admin", Some(9901))]).len(), 2);
-    assert!(reserve(&keeper, &holder("b"), &[ask("web", Some(8080))], &[]).is_err());
+    assert_eq!(keeper.conflicts(&"b".into(), &[needed("web", Some(8080)), needed("admin", Some(9901))]).len(), 2);
+    assert!(reserve(&keeper, &holder("b"), &[needed("web", Some(8080))], &[]).is_err());
     assert_eq!(names(), 3, "a search looks up no program");
 }
 
@@ -438,28 +446,28 @@ async fn tests_of_ports_hold_no_lock_and_an_exhausted_range_is_searched_once() {
 fn port_that_another_alloc_gets_during_the_search_is_not_given_twice() {
     let tested = Arc::new(ObservedPorts::default());
     let keeper = tested.keeper(20_000, 20_002);
-    let asks = [ask("http", None)];
+    let needed_ports = [needed("http", None)];
     tested.race();
-    let first = values(&reserve(&keeper, &holder("a"), &asks, &[]).unwrap())[0];
+    let first = values(&reserve(&keeper, &holder("a"), &needed_ports, &[]).unwrap())[0];
     let racer = values(&keeper.held_by(&"racer".into()).unwrap())[0];
     assert_ne!(first, racer);
 
     keeper.release(&"racer".into());
     tested.used.lock().unwrap().insert(first);
-    let taken = keeper.taken(&"a".into(), &asks);
+    let taken = keeper.taken(&"a".into(), &needed_ports);
     tested.race();
-    let found = keeper.replacements(&holder("a"), &asks, &taken, &PortsHeldMeanwhile::default());
+    let found = keeper.replacements(&holder("a"), &needed_ports, &taken, &PortsHeldMeanwhile::default());
     let racer = values(&keeper.held_by(&"racer".into()).unwrap())[0];
-    let meanwhile = keeper.exchange(&holder("a"), &asks, &found).unwrap_err();
+    let meanwhile = keeper.exchange(&holder("a"), &needed_ports, &found).unwrap_err();
     assert_eq!(meanwhile, PortsHeldMeanwhile([racer].into()));
     assert_eq!(values(&keeper.held_by(&"a".into()).unwrap()), [first], "it keeps its own meanwhile");
-    let found = keeper.replacements(&holder("a"), &asks, &taken, &meanwhile);
-    let (after, _) = keeper.exchange(&holder("a"), &asks, &found).unwrap().unwrap();
+    let found = keeper.replacements(&holder("a"), &needed_ports, &taken, &meanwhile);
+    let (after, _) = keeper.exchange(&holder("a"), &needed_ports, &found).unwrap().unwrap();
     assert!(![first, racer].contains(&after[0].value), "{after:?}");
 
     // A static port that another alloc got meanwhile is its conflict.
     keeper.release(&"racer".into());
     tested.race();
-    let refused = reserve(&keeper, &holder("b"), &[ask("web", Some(8080))], &[]).unwrap_err();
+    let refused = reserve(&keeper, &holder("b"), &[needed("web", Some(8080))], &[]).unwrap_err();
     assert_eq!(refused.to_string(), "port 8080 (web) is held by alloc racer of job job-of-racer");
 }

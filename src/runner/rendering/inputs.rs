@@ -15,7 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::host::beneath;
 use crate::host::inotify::DirWatch;
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 
 /// How often inputs are read that inotify does not cover.
 const POLL: Duration = Duration::from_secs(2);
@@ -106,8 +106,8 @@ impl InputWatch {
         self.is_complete = inputs.len() <= MOST_INPUTS
             && inputs.iter().all(|input| watch_one(watch.get_ref(), input, &mut now).is_some());
         let is_new = now.keys().any(|known| !self.watched.contains_key(known));
-        for gone in self.watched.keys().filter(|known| !now.contains_key(known)) {
-            watch.get_ref().forget(*gone);
+        for removed in self.watched.keys().filter(|known| !now.contains_key(known)) {
+            watch.get_ref().forget(*removed);
         }
         self.watched = now;
         is_new

@@ -1,7 +1,7 @@
 //! Renders the `template` stanzas of a task, before its start and while it runs.
 //!
 //! ```text
-//! places    paths of the job file on the host
+//! paths     paths of the job file on the host
 //! keys      the key tree: files below `template.key_dir`
 //! inputs    what a template has read, and the wait for a change of it
 //! record    what the task was started with, for the next agent
@@ -11,7 +11,7 @@
 
 mod inputs;
 mod keys;
-mod places;
+mod paths;
 mod record;
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -24,7 +24,7 @@ use tokio::sync::{OwnedMutexGuard, Semaphore};
 
 pub use self::inputs::{InputWatch, MOST_COVERS, SETTLE, TemplateInput};
 pub use self::keys::{KeyTree, NO_KEY_TREE};
-pub use self::places::TaskPaths;
+pub use self::paths::TaskPaths;
 pub use self::record::{TemplateRecord, TemplateState, digest_of};
 use crate::host::addresses;
 use crate::host::beneath::{self, FileRights};
@@ -37,7 +37,7 @@ use crate::model::env::Env;
 use crate::model::id::AllocId;
 use crate::model::template::TaskTemplate;
 use crate::model::units::Timestamp;
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::lock;
 
 /// Of a `source`, or a file that a template reads, in bytes.
@@ -295,7 +295,7 @@ impl RenderShared {
 mod tests {
     use super::*;
     use crate::runner::drivers::SeenDirs;
-    use crate::runner::kept::datadir::TaskDirs;
+    use crate::runner::persistence::datadir::TaskDirs;
 
     /// A task may write a source that is parsed for long, again and again.
     #[test]

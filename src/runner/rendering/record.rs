@@ -9,7 +9,7 @@ use crate::host::beneath::{self, FileRights};
 use crate::jobspec::interpolate::Resolver;
 use crate::model::id::{AllocId, TaskName};
 use crate::model::units::Timestamp;
-use crate::runner::kept::datadir::DataDir;
+use crate::runner::persistence::datadir::DataDir;
 
 /// Of the file: it has the environment of the task.
 const LARGEST: usize = 16 << 20;
@@ -97,8 +97,8 @@ mod tests {
         of("a".to_owned()).save(&data_dir, &alloc, &task).unwrap();
         let refused = of("x".repeat(LARGEST)).save(&data_dir, &alloc, &task).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::FileTooLarge);
-        let kept = TemplateRecord::load(&data_dir, &alloc, &task).unwrap().unwrap();
-        assert_eq!(kept.states[0].digest, "a");
+        let retained = TemplateRecord::load(&data_dir, &alloc, &task).unwrap().unwrap();
+        assert_eq!(retained.states[0].digest, "a");
         std::fs::write(data_dir.alloc(&alloc).join(name(&task)), "{").unwrap();
         assert!(TemplateRecord::load(&data_dir, &alloc, &task).is_err());
     }

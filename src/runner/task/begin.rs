@@ -8,9 +8,9 @@ use tokio::time::Instant;
 use super::TaskOwner;
 use super::launch::{LaunchFailure, LaunchProgress, LaunchResult, PreparedLaunch, StartTook, find, launch, start};
 use crate::model::event::EventKind;
+use crate::runner::context::AbortOnDrop;
 use crate::runner::decide::step::{Action, State, StepEvent, step};
 use crate::runner::drivers::call::{DriverCallError, RunningAttempt};
-use crate::runner::ground::AbortOnDrop;
 use crate::runner::hooks::HookPhase;
 
 /// A start is recorded after this time: for a shorter task, the record of its end covers both.
@@ -92,7 +92,7 @@ impl TaskOwner {
         });
         self.attempt = Some(attempt);
         self.timer = None;
-        self.run_beside(HookPhase::Poststart);
+        self.run_in_background(HookPhase::Poststart);
         match action {
             Some(Action::SendKillSignal) => self.await_delay(true).await,
             _ => self.settle = Some(Instant::now() + SETTLE),

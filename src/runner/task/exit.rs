@@ -16,23 +16,24 @@ use crate::runner::decide::outcome::{SIGKILL, outcome, with_oom};
 use crate::runner::decide::restart::{AttemptOutcome, Decision, FinishReason};
 use crate::runner::decide::step::{Action, State, StepEvent, step};
 use crate::runner::drivers::AttemptEnd;
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::kept::record::KillRequest;
+use crate::runner::persistence::record::KillRequest;
+use crate::runner::wait_ends::{Ends, EndsWith};
 
 impl TaskOwner {
     /// It ended while no agent ran, and no record says that it was signalled; the disk may not have taken the record.
     /// An end by that very signal, or by force when its end was due, counts as requested.
     pub(super) fn note_obeyed(&self, end: &AttemptEnd) {
         let Some(cause) = self.alloc.no_more(self.at).filter(|_| self.alloc.kill(self.at).is_none()) else { return };
-        let Some(asked_at) = self.alloc.ends_since(cause) else { return };
+        let Some(since) = self.alloc.ends_since(cause) else { return };
         let obeyed = match end.status {
             ExitStatus::Signal(SIGKILL) => end.usage.oom_kills().is_none_or(|n| n == 0),
             ExitStatus::Signal(by) => Some(by) == signal::number(self.kill_signal()),
             ExitStatus::Code(_) | ExitStatus::NotStarted(_) | ExitStatus::Unknown(_) => false,
         };
-        if obeyed && asked_at <= self.alloc.ctx.line.of_wall(end.finished_at) {
+        if obeyed && since <= self.alloc.ctx.line.of_wall(end.finished_at) {
             self.alloc.edit(self.at, |edit| {
-                *edit.kill() = Some(KillRequest { cause, asked_at, reported: true, signalled_at: Some(asked_at) });
+                *edit.kill() =
+                    Some(KillRequest { cause, requested_at: since, reported: true, signalled_at: Some(since) });
                 edit.report_cause(cause);
             });
         }
@@ -103,7 +104,7 @@ impl TaskOwner {
 
     pub(super) async fn start_failed(&mut self, failure: LaunchFailure) {
         if let Some(request) = failure.cancelled_by
-            && self.kill_asked.is_none()
+            && self.kill_requested_at.is_none()
         {
             // The launch received the request before its owner did.
             self.requested(request).await;
@@ -133,7 +134,7 @@ impl TaskOwner {
         let policy = self.alloc.task(self.at).restart_policy();
         let on_success = self.alloc.task(self.at).restarts_on_success(self.alloc.job.kind);
         let (killed, no_more) = (self.is_killed(), self.alloc.no_more(self.at));
-        (self.timer, self.abandon_at, self.beside, self.restart_asked) = (None, None, None, None);
+        (self.timer, self.abandon_at, self.background, self.restart_requested_at) = (None, None, None, None);
         let action =
             self.alloc.edit(self.at, |edit| {
                 let (now, steady) = (edit.now, edit.steady());

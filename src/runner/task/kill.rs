@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::exit::exit_of;
-use super::{BesideResult, TaskOwner, late};
+use super::{BackgroundResult, TaskOwner, late};
 use crate::model::event::EventKind;
 use crate::model::task::{ExitStatus, Failure};
 use crate::model::units::Nanos;
@@ -17,7 +17,7 @@ use crate::runner::decide::step::{Action, State, StepEvent, step};
 use crate::runner::drivers::DriverError;
 use crate::runner::drivers::call::{self, DriverCallError, RunningAttempt};
 use crate::runner::hooks::HookPhase;
-use crate::runner::kept::record::{KillRequest, RestartRequest};
+use crate::runner::persistence::record::{KillRequest, RestartRequest};
 
 /// How long the disk may delay a kill signal.
 const SAVED_WITHIN: Duration = Duration::from_secs(1);
@@ -28,21 +28,21 @@ impl TaskOwner {
     /// why the task ended.
     pub(super) async fn kill(&mut self, cause: Cause) {
         let now = self.steady();
-        let (state, action, asked_at, first) = self.alloc.edit(self.at, |edit| {
+        let (state, action, since, first) = self.alloc.edit(self.at, |edit| {
             // Inside the edit: a restart may have been requested at this moment, and the kill takes precedence.
             let (state, action) = step(edit.state(), StepEvent::Kill);
-            let (asked_at, first) = match *edit.kill() {
-                Some(known) => (known.asked_at, false),
+            let (since, first) = match *edit.kill() {
+                Some(known) => (known.requested_at, false),
                 None => {
                     let signalled_at = edit.restart().and_then(|r| r.signalled_at);
-                    *edit.kill() = Some(KillRequest { cause, asked_at: now, reported: false, signalled_at });
+                    *edit.kill() = Some(KillRequest { cause, requested_at: now, reported: false, signalled_at });
                     edit.report_cause(cause);
                     (now, true)
                 }
             };
-            (state, action, asked_at, first)
+            (state, action, since, first)
         });
-        self.kill_asked = Some(before(now.since(asked_at).as_duration()));
+        self.kill_requested_at = Some(before(now.since(since).as_duration()));
         match action {
             Some(Action::Finish { failed }) => {
                 self.timer = None;
@@ -105,9 +105,9 @@ impl TaskOwner {
 
     /// A restart was requested and recorded: its delay begins, once.
     pub(super) fn restart(&mut self) {
-        let asked = self.alloc.restart_asked(self.at).filter(|restart| restart.signalled_at.is_none());
-        let Some(asked_at) = asked.map(|restart| restart.asked_at) else { return };
-        if self.state().restarts() && self.attempt.is_some() && self.restart_asked != Some(asked_at) {
+        let requested = self.alloc.restart_requested(self.at).filter(|restart| restart.signalled_at.is_none());
+        let Some(requested_at) = requested.map(|restart| restart.requested_at) else { return };
+        if self.state().restarts() && self.attempt.is_some() && self.restart_requested_at != Some(requested_at) {
             self.announce_delay();
             self.prepare();
         }
@@ -124,7 +124,7 @@ impl TaskOwner {
                 Some(_) => {
                     *edit.restart() = Some(RestartRequest {
                         whole: true,
-                        asked_at: edit.steady(),
+                        requested_at: edit.steady(),
                         delay,
                         signalled_at,
                         is_failure: false,
@@ -165,16 +165,16 @@ impl TaskOwner {
     /// delay. A restart that is replaced by a stop waits as the stop does.
     fn delay(&self) -> (Duration, Duration) {
         let task = Nanos::from_duration(self.alloc.task(self.at).shutdown_delay);
-        let (asked_at, delay) = match (self.alloc.kill(self.at), self.alloc.restart_asked(self.at)) {
-            (Some(kill), _) => (kill.asked_at, task),
-            (None, Some(restart)) => (restart.asked_at, restart.delay),
+        let (requested_at, delay) = match (self.alloc.kill(self.at), self.alloc.restart_requested(self.at)) {
+            (Some(kill), _) => (kill.requested_at, task),
+            (None, Some(restart)) => (restart.requested_at, restart.delay),
             (None, None) => return (Duration::ZERO, Duration::ZERO),
         };
-        (delay.as_duration(), delay.saturating_sub(self.steady().since(asked_at)).as_duration())
+        (delay.as_duration(), delay.saturating_sub(self.steady().since(requested_at)).as_duration())
     }
 
     fn announce_delay(&mut self) {
-        self.restart_asked = self.alloc.restart_asked(self.at).map(|restart| restart.asked_at);
+        self.restart_requested_at = self.alloc.restart_requested(self.at).map(|restart| restart.requested_at);
         let (delay, left) = self.delay();
         if !left.is_zero() {
             self.alloc.edit(self.at, |edit| {
@@ -186,7 +186,7 @@ impl TaskOwner {
 
     /// Runs the prekill hooks during the delay.
     pub(super) fn prepare(&mut self) {
-        if !self.run_beside(HookPhase::Prekill) {
+        if !self.run_in_background(HookPhase::Prekill) {
             self.prepared();
         }
     }
@@ -220,9 +220,9 @@ impl TaskOwner {
         let signalled_at = self.alloc.signalled_at(self.at);
         // Many programs treat a second signal differently.
         if signalled_at.is_none() {
-            self.beside = self.attempt.clone().map(|attempt| {
+            self.background = self.attempt.clone().map(|attempt| {
                 let signal = signal.clone();
-                Box::pin(async move { BesideResult::Signalled(attempt.signal(&signal).await) }) as _
+                Box::pin(async move { BackgroundResult::Signalled(attempt.signal(&signal).await) }) as _
             });
             self.alloc.edit(self.at, |edit| {
                 let Some((at, reason)) = edit.ending() else { return };
@@ -246,20 +246,20 @@ impl TaskOwner {
         self.timer = Some((Instant::now() + left, StepEvent::GraceOver));
     }
 
-    pub(super) fn answered(&mut self, answer: BesideResult) {
+    pub(super) fn answered(&mut self, answer: BackgroundResult) {
         let alloc_id = &self.alloc.id;
         match answer {
-            BesideResult::Prepared => self.prepared(),
-            BesideResult::Signalled(Ok(())) | BesideResult::Killed(Ok(())) => {}
+            BackgroundResult::Prepared => self.prepared(),
+            BackgroundResult::Signalled(Ok(())) | BackgroundResult::Killed(Ok(())) => {}
             // The signal may have been delivered.
-            BesideResult::Signalled(Err(error @ DriverCallError::Late(_))) => {
+            BackgroundResult::Signalled(Err(error @ DriverCallError::Late(_))) => {
                 tracing::warn!(%alloc_id, %error, "kill signal timed out; waiting for the rest of the kill timeout");
             }
-            BesideResult::Signalled(Err(error)) => {
+            BackgroundResult::Signalled(Err(error)) => {
                 tracing::warn!(%alloc_id, %error, "failed to send the kill signal; sending SIGKILL");
                 self.timer = Some((Instant::now(), StepEvent::GraceOver));
             }
-            BesideResult::Killed(Err(error)) => {
+            BackgroundResult::Killed(Err(error)) => {
                 tracing::error!(%alloc_id, %error, "failed to kill the task by force; retrying until it is abandoned");
             }
         }
@@ -318,10 +318,10 @@ impl TaskOwner {
         } else {
             (abandon_at, StepEvent::Abandoned)
         });
-        self.beside = self
+        self.background = self
             .attempt
             .clone()
-            .map(|attempt| Box::pin(async move { BesideResult::Killed(attempt.kill().await) }) as _);
+            .map(|attempt| Box::pin(async move { BackgroundResult::Killed(attempt.kill().await) }) as _);
     }
 
     /// Processes may be left (stuck in the kernel, or the driver hangs). Logs an error, and cleans up when they end.
@@ -346,7 +346,7 @@ impl TaskOwner {
             edit.set_handle(handle);
             edit.enter_state(state);
         });
-        (self.timer, self.beside) = (None, None);
+        (self.timer, self.background) = (None, None);
         self.leave_late();
         self.note_kill_duration();
         self.persist_and_show().await;
@@ -401,10 +401,10 @@ impl TaskOwner {
     }
 
     pub(super) fn note_kill_duration(&self) {
-        if let Some(asked) = self.kill_asked
+        if let Some(requested_at) = self.kill_requested_at
             && self.state() == State::Dead
         {
-            let (alloc, took) = (&self.alloc, asked.elapsed());
+            let (alloc, took) = (&self.alloc, requested_at.elapsed());
             alloc.ctx.metrics.durations.killed(alloc.job.workload(), &alloc.id, took, self.now());
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::launch::{LaunchProgress, Launching, found};
 use crate::runner::alloc::{Alloc, EndedAlloc};
 use crate::runner::drivers::call::{self, RunningAttempt};
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 
 /// Maximum pause between tries.
 const LATE_PAUSE: Duration = Duration::from_secs(60);
@@ -31,11 +31,11 @@ pub(super) async fn clear(alloc: Arc<Alloc>, at: usize, attempt: Option<RunningA
         },
         None => attempt,
     };
-    let (mut pause, mut said) = (call::KILL, String::new());
+    let (mut pause, mut text) = (call::KILL, String::new());
     while let Err(why) = end(&alloc, at, &mut attempt, pause).await {
-        if why != said {
+        if why != text {
             tracing::warn!(alloc_id = %alloc.id, task = %alloc.task(at).name, why, "abandoned task may still run");
-            said = why;
+            text = why;
         }
         pause = (pause * 2).min(LATE_PAUSE);
     }
@@ -85,6 +85,6 @@ async fn over(alloc: &Arc<Alloc>, at: usize) {
     if let Some(ended) = EndedAlloc::of(alloc) {
         ended.clear().await;
     }
-    alloc.has_gone(at);
+    alloc.mark_exited(at);
     alloc.free_devices(at);
 }

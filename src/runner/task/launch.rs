@@ -13,12 +13,12 @@ use crate::model::event::EventKind;
 use crate::model::network::TaskNetwork;
 use crate::model::task::TaskHandle;
 use crate::runner::alloc::Alloc;
+use crate::runner::context::AbortOnDrop;
 use crate::runner::drivers::call::{self, DriverCallError, RunningAttempt};
 use crate::runner::drivers::{Driver, DriverError, EventSink, Fingerprint, GivenDevices, StartRequest};
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::ground::AbortOnDrop;
 use crate::runner::hooks::{FailedHook, HookError, HookPhase, OfTask, hook_times};
 use crate::runner::networks::{HOSTS, RESOLV_CONF};
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::durations::StartPhase;
 
 /// Why a launch failed.
@@ -218,15 +218,15 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
 
 /// The network namespace to join, and the files for a task with its own root.
 fn network_of(subject: &OfTask) -> (Option<PathBuf>, TaskNetwork) {
-    let asked = subject.group().network.clone().unwrap_or_default();
+    let requested = subject.group().network.clone().unwrap_or_default();
     let own = subject.network.as_ref();
     let files = subject.ctx.data_dir.network(&subject.alloc_id);
     let network = TaskNetwork {
-        mode: asked.mode,
+        mode: requested.mode,
         hostname: own.map(|own| own.hostname.clone()),
         hosts: own.map(|_| files.join(HOSTS)),
-        resolv_conf: asked.dns.as_ref().map(|_| files.join(RESOLV_CONF)),
-        dns: asked.dns,
+        resolv_conf: requested.dns.as_ref().map(|_| files.join(RESOLV_CONF)),
+        dns: requested.dns,
     };
     (own.map(|own| own.namespace.clone()), network)
 }

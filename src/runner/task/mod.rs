@@ -31,7 +31,7 @@ use super::drivers::{AttemptEnd, KILL_SIGNAL};
 use super::hooks::HookPhase;
 use crate::model::event::EventKind;
 use crate::model::units::{Nanos, Steady, Timestamp};
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::store::StoreError;
 
 /// Where the owner of a task begins.
@@ -63,7 +63,7 @@ struct TaskOwner {
     /// Its launch; or, beside an attempt, its recovery after its driver died.
     launching: Option<Launching>,
     /// Runs beside the wait for the end: hooks, or the last call to the driver. The next one replaces it.
-    beside: Option<Pin<Box<dyn Future<Output = BesideResult> + Send>>>,
+    background: Option<Pin<Box<dyn Future<Output = BackgroundResult> + Send>>>,
     /// When it is abandoned; set with the first SIGKILL.
     abandon_at: Option<Instant>,
     /// How many times its driver died while it waited for this attempt.
@@ -71,15 +71,15 @@ struct TaskOwner {
     timer: Option<(Instant, StepEvent)>,
     /// When the start is recorded.
     settle: Option<Instant>,
-    kill_asked: Option<Instant>,
+    kill_requested_at: Option<Instant>,
     /// The time of the restart request whose delay has begun.
-    restart_asked: Option<Steady>,
+    restart_requested_at: Option<Steady>,
 }
 
 /// What an owner waits for.
 enum OwnerEvent {
     Launched(Box<LaunchResult>),
-    Answered(BesideResult),
+    Answered(BackgroundResult),
     Ended(Box<AttemptEnd>),
     /// The driver died while it waited.
     WaitDied(DriverCallError),
@@ -91,7 +91,7 @@ enum OwnerEvent {
 }
 
 /// The result of what ran beside the wait for the end. One at a time; the end of the task cancels it.
-enum BesideResult {
+enum BackgroundResult {
     /// The poststart or prekill hooks are done.
     Prepared,
     Signalled(Result<(), DriverCallError>),
@@ -109,13 +109,13 @@ pub async fn own(alloc: Arc<Alloc>, at: usize, search: Search) {
         attempt: None,
         ended: None,
         launching: None,
-        beside: None,
+        background: None,
         abandon_at: None,
         deaths: 0,
         timer: None,
         settle: None,
-        kill_asked: None,
-        restart_asked: None,
+        kill_requested_at: None,
+        restart_requested_at: None,
     };
     // Rare events are boxed: this future lives as long as its task runs, so it stays small.
     Box::pin(owner.enter(entry)).await;
@@ -228,7 +228,8 @@ impl TaskOwner {
                     self.note_obeyed(&end);
                     self.exited(*end).await;
                 } else if self.state().restarts() {
-                    self.restart_asked = self.alloc.restart_asked(self.at).map(|restart| restart.asked_at);
+                    self.restart_requested_at =
+                        self.alloc.restart_requested(self.at).map(|restart| restart.requested_at);
                     self.prepare();
                 }
             }
@@ -237,16 +238,17 @@ impl TaskOwner {
     }
 
     fn report_driver_messages(&self) {
-        let said = self.alloc.take_driver_messages(self.at);
-        if !said.is_empty() {
-            self.alloc.edit(self.at, |edit| said.into_iter().for_each(|text| edit.event(EventKind::Driver, text, &[])));
+        let message = self.alloc.take_driver_messages(self.at);
+        if !message.is_empty() {
+            self.alloc
+                .edit(self.at, |edit| message.into_iter().for_each(|text| edit.event(EventKind::Driver, text, &[])));
             self.alloc.save_aside(self.at);
         }
     }
 
     /// Waits until its alloc starts or ends it. Earlier requests do not apply any more.
     async fn wait_turn(&mut self) {
-        (self.kill_asked, self.timer, self.abandon_at, self.beside) = (None, None, None, None);
+        (self.kill_requested_at, self.timer, self.abandon_at, self.background) = (None, None, None, None);
         let is_due = |action: &TaskAction| matches!(action, TaskAction::Start | TaskAction::End(_));
         // The alloc starts or ends each of its tasks, whatever happens to the others (`coordinator`).
         let action = self.action.wait_for(is_due).ends_with(Ends::Sender).await.map(|action| *action);
@@ -274,15 +276,15 @@ impl TaskOwner {
                 self.launching = None;
                 OwnerEvent::Launched(Box::new(launched.unwrap_or_else(|e| Err(LaunchFailure::panicked(&e)))))
             }
-            answer = or_never(self.beside.as_mut()), if self.beside.is_some() => {
-                self.beside = None;
+            answer = or_never(self.background.as_mut()), if self.background.is_some() => {
+                self.background = None;
                 OwnerEvent::Answered(answer)
             }
             end = wait(&self.alloc, self.attempt.as_ref()), if self.attempt.is_some() && self.launching.is_none() => match end {
                 Ok(end) => OwnerEvent::Ended(end),
                 Err(error) => OwnerEvent::WaitDied(error),
             },
-            request = next_request(&mut self.action, recalled), if self.kill_asked.is_none() => {
+            request = next_request(&mut self.action, recalled), if self.kill_requested_at.is_none() => {
                 OwnerEvent::Requested(request)
             }
             () = self.alloc.woken(self.at) => OwnerEvent::Woken,
@@ -314,7 +316,7 @@ impl TaskOwner {
 
     /// Whether its end was requested, of this agent or an earlier one.
     fn is_killed(&self) -> bool {
-        self.kill_asked.is_some() || self.alloc.kill(self.at).is_some()
+        self.kill_requested_at.is_some() || self.alloc.kill(self.at).is_some()
     }
 
     fn now(&self) -> Timestamp {
@@ -333,7 +335,7 @@ impl TaskOwner {
         let on_failure = |error: &StoreError, _: bool| {
             tracing::error!(alloc_id = %alloc.id, %error, "failed to persist the end of a task; retrying");
         };
-        let waits = self.state() != State::Dead && self.kill_asked.is_none();
+        let waits = self.state() != State::Dead && self.kill_requested_at.is_none();
         tokio::select! {
             biased;
             () = alloc.persist(at, on_failure) => {}
@@ -351,13 +353,13 @@ impl TaskOwner {
     }
 
     /// Starts a phase of hooks that only a kill signal waits for. `false`: there are none.
-    fn run_beside(&mut self, phase: HookPhase) -> bool {
+    fn run_in_background(&mut self, phase: HookPhase) -> bool {
         let (alloc, at) = (Arc::clone(&self.alloc), self.at);
         let any = alloc.hooks.task.has(phase);
         if any {
-            self.beside = Some(Box::pin(async move {
+            self.background = Some(Box::pin(async move {
                 hooks(&alloc, at, phase).await;
-                BesideResult::Prepared
+                BackgroundResult::Prepared
             }));
         }
         any

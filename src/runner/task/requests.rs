@@ -3,7 +3,7 @@
 use tokio::sync::watch;
 
 use crate::runner::decide::coordinator::{Cause, TaskAction};
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 
 /// A request of an alloc to its task, other than a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

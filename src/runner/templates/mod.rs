@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 
 use self::watch::{TemplateWatch, running_attempt};
 use super::alloc::Alloc;
+use super::context::AbortOnDrop;
 use super::decide::templates::ActionPace;
-use super::ground::AbortOnDrop;
 use crate::jobspec::gotemplate::GoTemplate;
 use crate::jobspec::templates;
 use crate::model::job::Task;
@@ -59,7 +59,7 @@ impl TemplateOwner {
             *watch = None;
             *watch = attempt.map(|attempt| {
                 let watch = TemplateWatch::new(Arc::clone(&self.alloc), *at, attempt, Arc::clone(pace));
-                (attempt, AbortOnDrop(tokio::spawn(watch.go_on())))
+                (attempt, AbortOnDrop(tokio::spawn(watch.run_until_end())))
             });
         }
     }

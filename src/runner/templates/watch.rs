@@ -15,11 +15,11 @@ use crate::runner::decide::templates::{
     ActionPace, QuietPeriod, TemplateAction, quiet_until, splay_of, template_actions,
 };
 use crate::runner::drivers::call::RunningAttempt;
-use crate::runner::ends::{Ends, EndsWith};
 use crate::runner::rendering::{
     FaultKind, InputWatch, MOST_COVERS, RenderFault, RenderTime, Rendering, SETTLE, TaskPaths, TemplateInput,
     TemplateRecord, digest_of,
 };
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::lock;
 use crate::telemetry::templates::{TemplateActed, TemplateOutcome};
 
@@ -74,7 +74,7 @@ impl TemplateWatch {
     }
 
     /// Runs until its attempt ends.
-    pub(super) async fn go_on(self) {
+    pub(super) async fn run_until_end(self) {
         let (alloc, at, attempt) = (Arc::clone(&self.alloc), self.at, self.attempt);
         let inputs = alloc.ctx.rendering.watch();
         let load = move || TemplatePass::load(alloc, at, attempt, inputs);
@@ -136,7 +136,7 @@ impl TemplateWatch {
 
     fn gives_up(&self, why: &str) {
         tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, why, "templates are not watched");
-        self.say(format!("its templates are not rendered again before its next start: {why}"), Some(why.to_owned()));
+        self.emit(format!("its templates are not rendered again before its next start: {why}"), Some(why.to_owned()));
     }
 
     /// Does what follows from the changes since the last time. `after`: the age of the attempt when that became due.
@@ -148,7 +148,7 @@ impl TemplateWatch {
         let owed = pass.owed();
         let changed: Vec<String> = owed.iter().map(|template| pass.rendering.shown(template)).collect();
         let actions: Vec<TemplateAction<'_>> = template_actions(&owed);
-        self.say(format!("changed: {}; {}", changed.join(", "), planned(&actions)), None);
+        self.emit(format!("changed: {}; {}", changed.join(", "), planned(&actions)), None);
         let mut ends = false;
         for action in actions {
             ends = match action {
@@ -165,12 +165,12 @@ impl TemplateWatch {
     }
 
     fn restart(&self) -> bool {
-        let asked = self.alloc.restart(self.at, REASON, Duration::ZERO).is_ok();
-        if asked {
+        let is_requested = self.alloc.restart(self.at, REASON, Duration::ZERO).is_ok();
+        if is_requested {
             self.alloc.ctx.metrics.templates.acted(TemplateActed::Restart);
             self.follow_up();
         }
-        asked
+        is_requested
     }
 
     /// The restart is durable first, then the owner of the task acts. Not here: this watch ends with its attempt.
@@ -196,7 +196,7 @@ impl TemplateWatch {
             }
             Err(error) => {
                 self.alloc.ctx.metrics.templates.acted(TemplateActed::SignalFailed);
-                self.say(format!("{name} could not be sent: {error}"), Some(error.to_string()));
+                self.emit(format!("{name} could not be sent: {error}"), Some(error.to_string()));
             }
         }
         false
@@ -220,7 +220,7 @@ impl TemplateWatch {
         };
         self.alloc.ctx.metrics.templates.acted(TemplateActed::ScriptFailed);
         let message = format!("change_script {name} failed: {problem}");
-        self.say(message, Some(problem));
+        self.emit(message, Some(problem));
         let ends = script.fail_on_error && self.alloc.restart_failed(self.at, "a change_script failed", REASON);
         if ends {
             self.follow_up();
@@ -228,12 +228,12 @@ impl TemplateWatch {
         ends
     }
 
-    fn say(&self, message: String, error: Option<String>) {
-        say(&self.alloc, self.at, message, error);
+    fn emit(&self, message: String, error: Option<String>) {
+        emit(&self.alloc, self.at, message, error);
     }
 }
 
-fn say(alloc: &Arc<Alloc>, at: usize, message: String, error: Option<String>) {
+fn emit(alloc: &Arc<Alloc>, at: usize, message: String, error: Option<String>) {
     let details: Vec<_> = error.into_iter().map(|error| ("error", error)).collect();
     alloc.edit(at, |edit| edit.event(EventKind::Template, message, &details));
     alloc.save_aside(at);
@@ -328,7 +328,7 @@ impl TemplatePass {
             };
             self.alloc.ctx.metrics.templates.rendered(outcome);
             let message = format!("{what}, the file stays as it is: {}", fault.message);
-            say(&self.alloc, self.at, message, Some(fault.message.clone()));
+            emit(&self.alloc, self.at, message, Some(fault.message.clone()));
         }
         self.more[of].fault = fault;
     }

@@ -25,7 +25,7 @@ use crate::runner::task::{Beginning, own};
 struct Endless(Arc<Mutex<BTreeSet<String>>>);
 
 impl Endless {
-    fn go_on<T: 'static>(&self, what: String) -> BoxFuture<'static, T> {
+    fn block<T: 'static>(&self, what: String) -> BoxFuture<'static, T> {
         struct EndlessGuard(Endless, String);
         impl Drop for EndlessGuard {
             fn drop(&mut self) {
@@ -40,8 +40,8 @@ impl Endless {
         })
     }
     /// The activities of an alloc, or of one of its tasks.
-    fn of(&self, whom: &str) -> usize {
-        self.0.lock().unwrap().iter().filter(|what| what.starts_with(whom)).count()
+    fn of(&self, target: &str) -> usize {
+        self.0.lock().unwrap().iter().filter(|what| what.starts_with(target)).count()
     }
 }
 
@@ -59,22 +59,22 @@ impl Driver for Endless {
         Ok(request.handle("endless", &BootId("boot".to_owned()), None))
     }
     fn start(&self, request: StartRequest, handle: TaskHandle) -> BoxFuture<'_, Result<Arc<dyn Attempt>, DriverError>> {
-        let whom = format!("{}/{}/", request.alloc_id, request.task.name);
+        let target = format!("{}/{}/", request.alloc_id, request.task.name);
         if request.task.name.as_str() == "starts" {
-            return self.go_on(format!("{whom}start"));
+            return self.block(format!("{target}start"));
         }
-        let attempt = EndlessAttempt { all: self.clone(), handle, whom };
+        let attempt = EndlessAttempt { all: self.clone(), handle, task_name: target };
         Box::pin(async { Ok(Arc::new(attempt) as Arc<dyn Attempt>) })
     }
     fn recover(&self, _: TaskHandle, _: EventSink) -> BoxFuture<'_, Result<RecoveryOutcome, DriverError>> {
-        self.go_on("recover".to_owned())
+        self.block("recover".to_owned())
     }
 }
 
 struct EndlessAttempt {
     all: Endless,
     handle: TaskHandle,
-    whom: String,
+    task_name: String,
 }
 
 impl Attempt for EndlessAttempt {
@@ -85,16 +85,16 @@ impl Attempt for EndlessAttempt {
         None
     }
     fn wait(&self) -> BoxFuture<'_, AttemptEnd> {
-        self.all.go_on(format!("{}wait", self.whom))
+        self.all.block(format!("{}wait", self.task_name))
     }
     fn signal(&self, _: &str) -> BoxFuture<'_, Result<(), DriverError>> {
-        self.all.go_on(format!("{}signal", self.whom))
+        self.all.block(format!("{}signal", self.task_name))
     }
     fn kill(&self) -> BoxFuture<'_, Result<(), DriverError>> {
-        self.all.go_on(format!("{}kill", self.whom))
+        self.all.block(format!("{}kill", self.task_name))
     }
     fn destroy(&self) -> BoxFuture<'_, Result<(), DriverError>> {
-        self.all.go_on(format!("{}destroy", self.whom))
+        self.all.block(format!("{}destroy", self.task_name))
     }
 }
 
@@ -108,7 +108,7 @@ impl Hook<OfAlloc> for Endless {
     fn run<'a>(&'a self, _: HookPhase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         let shown = subject.ctx.board.get(&subject.id);
         if shown.is_some_and(|alloc| lifecycle(&alloc).job.id.as_str() == "set-up") {
-            return self.go_on(format!("{}/prerun", subject.id));
+            return self.block(format!("{}/prerun", subject.id));
         }
         Box::pin(async { Ok(HookOutcome::Again) })
     }
@@ -124,7 +124,7 @@ impl Hook<OfTask> for Endless {
     fn run<'a>(&'a self, _: HookPhase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         let task = &subject.task().name;
         match task.as_str() {
-            "prepares" => self.go_on(format!("{}/{task}/prestart", subject.alloc_id)),
+            "prepares" => self.block(format!("{}/{task}/prestart", subject.alloc_id)),
             _ => Box::pin(async { Ok(HookOutcome::Again) }),
         }
     }
@@ -139,9 +139,9 @@ fn group(id: &str) -> Job {
 }
 
 /// The duration from now on; a duration far above the limit fails at once.
-async fn until_gone(what: &str, mut is_gone: impl FnMut() -> bool) -> Duration {
+async fn wait_for_removal(what: &str, mut is_removed: impl FnMut() -> bool) -> Duration {
     let began = Instant::now();
-    while !is_gone() {
+    while !is_removed() {
         assert!(began.elapsed() < Duration::from_secs(10), "it goes on: {what}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -157,7 +157,7 @@ async fn all_below_a_node_that_is_cancelled_ends_within_a_tenth_of_a_second() {
         // Baseline: how long this machine takes to end an idle task now.
         let idle = tokio::spawn(std::future::pending::<()>());
         idle.abort();
-        took.entry(IDLE).or_default().push(until_gone("an idle task", || alive() <= nothing).await);
+        took.entry(IDLE).or_default().push(wait_for_removal("an idle task", || alive() <= nothing).await);
         let all = Endless::default();
         let host = TestHost::new();
         let mut parts = host.parts();
@@ -167,16 +167,16 @@ async fn all_below_a_node_that_is_cancelled_ends_within_a_tenth_of_a_second() {
         let mut follower = agent.events().follow(0);
         let following = tokio::spawn(async move { while follower.next(16).await.is_some() {} });
         let set_up = submit(&agent, group("set-up")).await;
-        until_gone("nothing of it has begun", || all.of(set_up.as_str()) == 1).await;
+        wait_for_removal("nothing of it has begun", || all.of(set_up.as_str()) == 1).await;
 
         let cancelled = submit(&agent, group("cancelled")).await;
-        let kept = submit(&agent, group("kept")).await;
+        let retained = submit(&agent, group("kept")).await;
         let whole = |id: &AllocId| all.of(id.as_str()) == 3;
-        until_gone("not all of it has begun", || whole(&cancelled) && whole(&kept)).await;
+        wait_for_removal("not all of it has begun", || whole(&cancelled) && whole(&retained)).await;
 
         let owner = agent.0.allocs.owner(&cancelled).unwrap();
         owner.abort();
-        let ended = until_gone("of an alloc", || all.of(cancelled.as_str()) == 0 && owner.is_finished()).await;
+        let ended = wait_for_removal("of an alloc", || all.of(cancelled.as_str()) == 0 && owner.is_finished()).await;
         took.entry("alloc").or_default().push(ended);
 
         // The owners of tasks alone, without the alloc's owner: each with an activity.
@@ -185,25 +185,27 @@ async fn all_below_a_node_that_is_cancelled_ends_within_a_tenth_of_a_second() {
             assert_eq!(*alloc.action(at).borrow(), TaskAction::Start);
             let before = alive();
             let owner = tokio::spawn(own(Arc::clone(&alloc), at, Beginning::Recorded.known()));
-            let whom = format!("{cancelled}/{name}");
-            until_gone("it has not begun", || all.of(&whom) == 1).await;
+            let target = format!("{cancelled}/{name}");
+            wait_for_removal("it has not begun", || all.of(&target) == 1).await;
             owner.abort();
-            took.entry("task").or_default().push(until_gone(name, || all.of(&whom) == 0 && alive() <= before).await);
+            took.entry("task")
+                .or_default()
+                .push(wait_for_removal(name, || all.of(&target) == 0 && alive() <= before).await);
         }
         // At a settled moment: an owner that wakes up drops its wait and starts it again.
-        until_gone("something beside it has ended", || whole(&kept)).await;
+        wait_for_removal("something beside it has ended", || whole(&retained)).await;
 
         // Work for an alloc that is to stop.
         agent.stop(&set_up, Wait::No).await.unwrap();
-        took.entry("hook").or_default().push(until_gone("a hook", || all.of(set_up.as_str()) == 0).await);
+        took.entry("hook").or_default().push(wait_for_removal("a hook", || all.of(set_up.as_str()) == 0).await);
         until_over(&agent, &set_up).await;
         // At a settled moment: an owner that wakes up drops its wait and starts it again.
-        until_gone("something beside it has ended", || whole(&kept)).await;
+        wait_for_removal("something beside it has ended", || whole(&retained)).await;
 
         agent.events().close();
         agent.shutdown();
-        let gone = || all.0.lock().unwrap().is_empty() && following.is_finished() && alive() <= nothing;
-        took.entry("agent").or_default().push(until_gone("of the agent", gone).await);
+        let is_removed = || all.0.lock().unwrap().is_empty() && following.is_finished() && alive() <= nothing;
+        took.entry("agent").or_default().push(wait_for_removal("of the agent", is_removed).await);
     }
     // Other tests may load the machine: the median is meaningful, the maximum includes the scheduler.
     took.values_mut().for_each(|took| took.sort_unstable());

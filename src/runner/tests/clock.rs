@@ -147,8 +147,8 @@ async fn wall_clock_step_collects_and_retires_nothing() {
 /// earlier ones recorded
 #[tokio::test(start_paused = true)]
 async fn state_records_of_the_first_boot_clock_agent_are_read_and_rewritten_equal() {
-    use crate::runner::kept::record::{AllocRecord, TaskRecord};
-    use crate::runner::kept::steady::SteadyClockRecord;
+    use crate::runner::persistence::record::{AllocRecord, TaskRecord};
+    use crate::runner::persistence::steady_clock::SteadyClockRecord;
 
     let host = TestHost::new();
     let mut batch = crate::store::Batch::default();
@@ -183,7 +183,7 @@ async fn state_records_of_the_first_boot_clock_agent_are_read_and_rewritten_equa
     }
     let finished = allocs["done"].finished.as_ref().unwrap();
     assert_eq!(days(finished.ended.unwrap(), finished.at), 1);
-    assert!(allocs["stopping"].stop_asked_at.is_some() && of("stopping").kill.unwrap().signalled_at.is_some());
+    assert!(allocs["stopping"].stop_requested_at.is_some() && of("stopping").kill.unwrap().signalled_at.is_some());
     assert!(of("restarting").restart.unwrap().signalled_at.is_some());
     let (backoff, over) = (of("fails").backoff.unwrap(), of("fails").status.next_start_at.unwrap());
     assert_eq!(days(backoff.since.plus(backoff.delay), over), 1);

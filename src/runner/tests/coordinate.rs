@@ -236,12 +236,12 @@ async fn kill_after_a_restart_continues_with_the_remaining_grace() {
     let agent = host.start().await;
     let id = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "deaf": 1 }))])).await;
     until_state(&agent, &id, TaskState::Running).await;
-    let asked = tokio::time::Instant::now();
+    let requested_at = tokio::time::Instant::now();
     agent.stop(&id, Wait::No).await.unwrap();
     tokio::time::sleep(Duration::from_secs(3)).await;
     let agent = host.restart(agent).await;
     over(&agent, &id).await;
-    let took = asked.elapsed();
+    let took = requested_at.elapsed();
     assert!(took >= Duration::from_secs(5) && took < Duration::from_secs(6), "{took:?}");
     time_of(&agent, &id, "main", "Killing");
     time_of(&agent, &id, "main", "Killed");
@@ -306,7 +306,7 @@ async fn delays_come_before_the_signal_and_count_over_a_restart() {
     job.groups[0].tasks[0].shutdown_delay = Duration::from_secs(3);
     let id = submit(&agent, job).await;
     until_state(&agent, &id, TaskState::Running).await;
-    let asked = tokio::time::Instant::now();
+    let requested_at = tokio::time::Instant::now();
     agent.stop(&id, Wait::No).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(task(&agent, &id, "main").state, TaskState::Running, "the group's delay");
@@ -314,7 +314,7 @@ async fn delays_come_before_the_signal_and_count_over_a_restart() {
     assert_eq!(task(&agent, &id, "main").state, TaskState::Killing, "the task's delay");
     let agent = host.restart(agent).await;
     over(&agent, &id).await;
-    let took = asked.elapsed();
+    let took = requested_at.elapsed();
     assert!(took >= Duration::from_secs(5) && took < Duration::from_millis(5_500), "{took:?}");
     time_of(&agent, &id, "main", "Waiting for Shutdown Delay");
 }

@@ -18,7 +18,7 @@ use crate::runner::drivers::{
     Attempt, AttemptEnd, BoxFuture, ConfigProblem, Driver, DriverError, EventSink, Fingerprint, Fingerprints, Health,
     KILL_SIGNAL, RecoveryOutcome, SeenDirs, StartRequest, UnrecordedAttempt,
 };
-use crate::runner::kept::datadir::{AttemptDirs, TaskDirs};
+use crate::runner::persistence::datadir::{AttemptDirs, TaskDirs};
 
 /// A wall clock that follows tokio's paused time.
 pub(super) struct TokioClock;
@@ -88,7 +88,7 @@ pub(super) struct FakeWorld {
     /// The error that the driver returns from `recover`.
     pub recover_error: Mutex<Option<String>>,
     /// No descriptors are left for recovery.
-    pub wants: std::sync::atomic::AtomicBool,
+    pub out_of_descriptors: std::sync::atomic::AtomicBool,
     /// The error that it returns from `left`.
     pub left_error: Mutex<Option<String>>,
     /// Tasks that the driver does not find as long as they are listed here.
@@ -299,7 +299,7 @@ impl Driver for FakeDriver {
     fn recover(&self, handle: TaskHandle, _: EventSink) -> BoxFuture<'_, Result<RecoveryOutcome, DriverError>> {
         Box::pin(async move {
             self.0.recovering.lock().unwrap().push(handle.clone());
-            if self.0.wants.load(std::sync::atomic::Ordering::Relaxed) {
+            if self.0.out_of_descriptors.load(std::sync::atomic::Ordering::Relaxed) {
                 return Err(DriverError::Wanting { message: "no descriptor is left".to_owned() });
             }
             if let Some(message) = self.0.recover_error.lock().unwrap().clone() {

@@ -17,11 +17,11 @@ use crate::runner::drivers::{Driver, DriverContext, MockDriver, SupervisorPool, 
 
 /// The constructor of a driver for each agent.
 pub(super) fn mock() -> Arc<dyn Driver> {
-    mock_that_says("healthy")
+    mock_with_script("healthy")
 }
 
 /// The same, with these fingerprints.
-pub(super) fn mock_that_says(script: &str) -> Arc<dyn Driver> {
+pub(super) fn mock_with_script(script: &str) -> Arc<dyn Driver> {
     static SAMPLING: OnceLock<Arc<Sampling>> = OnceLock::new();
     let sampling = SAMPLING.get_or_init(|| {
         let roots = Roots::default();
@@ -125,7 +125,7 @@ impl FaultCase {
     }
 
     /// The agent works: requests for other allocs are served at once.
-    async fn others_are_served(&self, when: &str) {
+    async fn assert_other_requests_served(&self, when: &str) {
         let id = submit(&self.agent, pretending(when, JobKind::Service, &[("main", json!({}))])).await;
         let served = async {
             while main_task(&self.agent, &id).state != TaskState::Running {
@@ -140,25 +140,25 @@ impl FaultCase {
 
     async fn run(&mut self, call: Call) {
         tokio::time::sleep(Duration::from_secs(3)).await;
-        self.others_are_served("in the first seconds").await;
+        self.assert_other_requests_served("in the first seconds").await;
         if call == Call::Recover {
-            let begun = tokio::time::Instant::now();
+            let started_at = tokio::time::Instant::now();
             self.agent = self.host.restart(self.agent.clone()).await;
-            let took = begun.elapsed();
+            let took = started_at.elapsed();
             assert!(took <= call::RECOVER + Duration::from_secs(1), "{}: the start took {took:?}", self.name);
         }
         tokio::time::sleep(Duration::from_secs(60)).await;
-        self.others_are_served("after a minute").await;
-        let asked = tokio::time::Instant::now();
+        self.assert_other_requests_served("after a minute").await;
+        let requested_at = tokio::time::Instant::now();
         let stops = (0..3).map(|_| self.agent.stop(&self.odd, Wait::UntilEnded));
         for stop in stops {
             stop.await.unwrap();
         }
-        let took = asked.elapsed();
+        let took = requested_at.elapsed();
         // Kill timeout, kill budget, and the limits of removal, for two ranks of tasks.
         let most = Duration::from_secs(5) + self.host.config.kill_budget + call::DESTROY * 2;
         assert!(took <= most, "{}: the stop took {took:?}", self.name);
-        self.others_are_served("after its end").await;
+        self.assert_other_requests_served("after its end").await;
     }
 
     /// Invariants for every driver.
@@ -166,9 +166,9 @@ impl FaultCase {
         let name = &self.name;
         let alloc = status_of(&self.agent, &self.odd);
         assert!(alloc.is_terminal(), "{name}");
-        let [main, beside] = alloc.tasks.as_slice() else { panic!("two tasks") };
+        let [main, sibling] = alloc.tasks.as_slice() else { panic!("two tasks") };
         // Abandoned tasks are cleaned up in the background: that may take longer.
-        let kept = || self.agent.0.alloc(&self.odd).unwrap().handle(0).is_some();
+        let retained = || self.agent.0.alloc(&self.odd).unwrap().handle(0).is_some();
         tokio::time::sleep(Duration::from_secs(120)).await;
         let exit = main.last_exit().unwrap_or_else(|| panic!("{name}: no exit"));
         let of = totals(&self.agent, "odd");
@@ -176,7 +176,7 @@ impl FaultCase {
             outcome: exit.outcome,
             failed: main.failed,
             last: main.events.back().unwrap().kind,
-            may_run: kept(),
+            may_run: retained(),
             force: of.kill_escalations > 0,
         };
         assert_eq!(found, *end, "{name}: {:?}", main.events);
@@ -184,7 +184,7 @@ impl FaultCase {
         let abandoned = main.events.iter().filter(|e| e.message.starts_with("abandoned")).count() as u64;
         assert_eq!((of.abandoned, of.kill_escalations <= 1), (abandoned, true), "{name}: {:?}", main.events);
 
-        for task in [main, beside] {
+        for task in [main, sibling] {
             let count = |kind: EventKind| task.event_counts.get(kind.label()).copied().unwrap_or(0);
             assert_eq!(task.exits.len() as u64, u64::from(task.attempt) + 1, "{name}: one exit for each attempt");
             let ran = task.exits.iter().filter(|e| !e.status.never_ran()).count() as u64;
@@ -203,19 +203,19 @@ impl FaultCase {
                 assert!(*ran < crate::model::units::Nanos::from_secs(2_000), "{name}: {ran:?}");
             }
         }
-        assert_eq!(beside.exits.len(), 1, "{name}");
-        assert_eq!(beside.last_exit().unwrap().outcome, Outcome::Killed, "{name}: {:?}", beside.events);
-        assert!(!beside.failed, "{name}");
+        assert_eq!(sibling.exits.len(), 1, "{name}");
+        assert_eq!(sibling.last_exit().unwrap().outcome, Outcome::Killed, "{name}: {:?}", sibling.events);
+        assert!(!sibling.failed, "{name}");
         let notes = self.host.data_dir.run_task(&self.odd, &main.name);
-        assert!(kept() || !notes.exists(), "{name}: what has ended leaves nothing");
+        assert!(retained() || !notes.exists(), "{name}: what has ended leaves nothing");
     }
 
     /// Nothing runs after the agent has stopped.
     async fn leave(self, before: usize) {
-        let begun = std::time::Instant::now();
+        let started_at = std::time::Instant::now();
         self.agent.shutdown();
         // Owners of ended allocs get two seconds for cleanup.
-        assert!(begun.elapsed() < Duration::from_secs(10), "{}: the agent's end waits for it", self.name);
+        assert!(started_at.elapsed() < Duration::from_secs(10), "{}: the agent's end waits for it", self.name);
         drop(self.agent);
         for _ in 0..1_000 {
             tokio::task::yield_now().await;
@@ -428,11 +428,11 @@ async fn hangs_in_every_call() {
             tokio::spawn(async move { agent.stop(&killed, Wait::UntilEnded).await })
         })
         .collect();
-    let asked = tokio::time::Instant::now();
+    let requested_at = tokio::time::Instant::now();
     for stop in stops {
         stop.await.unwrap().unwrap();
     }
-    assert!(asked.elapsed() <= Duration::from_secs(36), "{:?}", asked.elapsed());
+    assert!(requested_at.elapsed() <= Duration::from_secs(36), "{:?}", requested_at.elapsed());
     let task = main_task(&agent, &killed);
     assert_eq!((task.event_counts["killing"], task.event_counts["killed"]), (1, 1));
     assert!(task.events.back().unwrap().message.starts_with("abandoned: still there"), "{:?}", task.events.back());
@@ -446,9 +446,9 @@ async fn hangs_in_every_call() {
     // As far as its record says, the task was never started: it is started again, and hangs again.
     assert_eq!(main_task(&agent, &never).state, TaskState::Starting);
     assert_eq!(main_task(&agent, &good).state, TaskState::Running);
-    let begun = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     until_over(&agent, &never).await;
-    assert!(begun.elapsed() <= host.config.start_budget, "{:?}", begun.elapsed());
+    assert!(started_at.elapsed() <= host.config.start_budget, "{:?}", started_at.elapsed());
     assert_eq!(main_task(&agent, &never).events.back().unwrap().kind, EventKind::DriverFailure);
     agent.stop(&good, Wait::UntilEnded).await.unwrap();
     agent.shutdown();

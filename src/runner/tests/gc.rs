@@ -90,12 +90,12 @@ async fn requested_collection_returns_removed_and_retained_allocs_with_reasons()
     agent.collectable([ids[0].clone(), ids[2].clone(), live.clone()]);
     assert_eq!(agent.collect(GcScope::Limits).await.unwrap(), GcResult::default(), "nothing is above its limit");
     let one = agent.collect(GcScope::One(ids[2].clone())).await.unwrap();
-    assert_eq!((one.removed, one.kept), (vec![(ids[2].clone(), GcReason::Requested)], Vec::new()));
+    assert_eq!((one.removed, one.retained), (vec![(ids[2].clone(), GcReason::Requested)], Vec::new()));
     assert!(!host.data_dir.alloc(&ids[2]).exists(), "gone when it says so");
     assert!(host.store.scan("tombstone/").unwrap().is_empty());
-    let kept = agent.collect(GcScope::One(ids[1].clone())).await.unwrap();
+    let retained = agent.collect(GcScope::One(ids[1].clone())).await.unwrap();
     assert_eq!(
-        (kept.removed.len(), kept.kept.len(), kept.shown),
+        (retained.removed.len(), retained.retained.len(), retained.shown),
         (0, 0, vec![ids[1].clone()]),
         "its series are exposed"
     );
@@ -104,7 +104,7 @@ async fn requested_collection_returns_removed_and_retained_allocs_with_reasons()
     assert_eq!(all.shown, std::slice::from_ref(&ids[1]), "{all:?}");
     assert_eq!(all.live, std::slice::from_ref(&live), "which was not requested");
     let one = agent.collect(GcScope::One(live.clone())).await.unwrap();
-    assert_eq!((one.kept, one.live), (vec![(live.clone(), "it has not ended".to_owned())], Vec::new()));
+    assert_eq!((one.retained, one.live), (vec![(live.clone(), "it has not ended".to_owned())], Vec::new()));
     assert_eq!(known(&agent), [ids[1].clone(), live]);
     assert!(matches!(agent.collect(GcScope::One(ids[0].clone())).await, Err(RunnerError::UnknownAlloc(_))));
 }
@@ -180,7 +180,7 @@ async fn alloc_that_may_still_run_is_not_collected_and_later_agents_end_it_again
         let before = forced();
         let found = agent.collect(GcScope::All).await.unwrap();
         assert!(found.removed.is_empty(), "{found:?}");
-        assert!(found.kept[0].1.contains("\"main\" was abandoned and may still run"), "{found:?}");
+        assert!(found.retained[0].1.contains("\"main\" was abandoned and may still run"), "{found:?}");
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert!(forced() > before, "a request kills it again");
         tokio::time::sleep(Duration::from_secs(200)).await;
@@ -194,7 +194,7 @@ async fn alloc_that_may_still_run_is_not_collected_and_later_agents_end_it_again
     }
     assert_eq!((host.world.started(), host.world.living()), (2, 1));
     process.end(ExitStatus::Signal(9));
-    until("noticed", || agent.0.alloc(&id).unwrap().one_that_may_run().is_none()).await;
+    until("noticed", || agent.0.alloc(&id).unwrap().first_that_may_run().is_none()).await;
     assert_eq!(host.world.undestroyed(), 0);
     agent.collectable([id.clone()]);
     assert_eq!(agent.collect(GcScope::All).await.unwrap().removed.len(), 1);

@@ -13,7 +13,7 @@ const FOR_EVER: usize = usize::MAX;
 /// An agent whose `mock` has these fingerprints.
 async fn agent(host: &TestHost, script: &str) -> (Handle, Arc<Metrics>) {
     let mut parts = host.parts();
-    parts.drivers.insert(MockDriver::NAME, faults::mock_that_says(script));
+    parts.drivers.insert(MockDriver::NAME, faults::mock_with_script(script));
     let metrics = Arc::clone(&parts.metrics);
     (Handle::start(parts).await.unwrap(), metrics)
 }
@@ -74,11 +74,11 @@ async fn driver_attributes_reach_its_tasks_and_end_when_it_is_unhealthy() {
     let parts = host.parts();
     parts.facts.apply(AttributeDiff::default().with(HostAttribute::OsName, Some("debian".into())));
     let (facts, mut drivers) = (Arc::clone(&parts.facts), parts.drivers.clone());
-    drivers.insert(MockDriver::NAME, faults::mock_that_says("undetected 60s, healthy 60s, unhealthy"));
+    drivers.insert(MockDriver::NAME, faults::mock_with_script("undetected 60s, healthy 60s, unhealthy"));
     let agent = Handle::start(Parts { drivers, ..parts }).await.unwrap();
     let mut job = pretending("facts");
-    let said = "${attr.driver.mock} ${attr.driver.mock.pretends} ${attr.os.name}";
-    job.groups[0].tasks[0].env.insert("SAID".to_owned(), said.to_owned());
+    let text = "${attr.driver.mock} ${attr.driver.mock.pretends} ${attr.os.name}";
+    job.groups[0].tasks[0].env.insert("SAID".to_owned(), text.to_owned());
     let id = submit(&agent, job).await;
     until_health(&agent, Health::Undetected).await;
     let of_mock = || facts.now().iter().filter(|(name, _)| name.contains("mock")).count();
@@ -101,7 +101,7 @@ async fn driver_attributes_reach_its_tasks_and_end_when_it_is_unhealthy() {
 /// waiting tasks start
 #[tokio::test(start_paused = true)]
 async fn a_task_waits_for_a_driver_that_was_not_well_when_the_agent_began() {
-    for (word, gauge, news) in [("undetected", None, 0), ("unhealthy", Some(0.0), 1)] {
+    for (word, gauge, changes) in [("undetected", None, 0), ("unhealthy", Some(0.0), 1)] {
         let host = TestHost::new();
         let (agent, metrics) = agent(&host, &format!("{word} 90s, healthy")).await;
         let id = submit(&agent, pretending("waits")).await;
@@ -113,7 +113,7 @@ async fn a_task_waits_for_a_driver_that_was_not_well_when_the_agent_began() {
         assert_eq!(main_events(&agent, &id)[2..], [waiting]);
         until_state(&agent, &id, TaskState::Running).await;
         assert_eq!(shown(&metrics), (Some(1.0), 1.0));
-        assert_eq!(healths(&agent), ["unhealthy", "healthy"][1 - news..]);
+        assert_eq!(healths(&agent), ["unhealthy", "healthy"][1 - changes..]);
         assert_eq!(events(&main_task(&agent, &id)), ["Received", "Task Setup", "Driver", "Started"]);
         assert_eq!(main_task(&agent, &id).restarts_total(), 0, "a wait is no attempt");
     }
@@ -135,9 +135,9 @@ async fn unhealthy_driver_leaves_running_tasks_alone_and_delays_new_ones() {
         (TaskState::Running, TaskState::Starting)
     );
     // A waiting task can be stopped, and a running one killed.
-    let asked = tokio::time::Instant::now();
+    let requested_at = tokio::time::Instant::now();
     agent.stop(&stopped, Wait::UntilEnded).await.unwrap();
-    assert!(asked.elapsed() < Duration::from_secs(1) && main_task(&agent, &stopped).started_at.is_none());
+    assert!(requested_at.elapsed() < Duration::from_secs(1) && main_task(&agent, &stopped).started_at.is_none());
     assert_eq!((shown(&metrics), known(&agent).since), ((Some(0.0), 1.0), since));
     until_state(&agent, &waits, TaskState::Running).await;
     assert_eq!(main_task(&agent, &runs).attempt, 0);
@@ -187,7 +187,7 @@ async fn waiting_task_reports_each_health_and_waits_across_an_agent_restart() {
 /// and affect nothing else
 #[tokio::test(start_paused = true)]
 async fn driver_with_ended_or_missing_reports_is_unhealthy_until_it_reports_again() {
-    for (word, said) in [
+    for (word, text) in [
         ("end", "the end of its fingerprints"),
         ("die", "its driver panicked: the mock driver is configured to panic in `fingerprint`"),
     ] {
@@ -196,7 +196,7 @@ async fn driver_with_ended_or_missing_reports_is_unhealthy_until_it_reports_agai
         until_health(&agent, Health::Healthy).await;
         until_health(&agent, Health::Unhealthy).await;
         let info = known(&agent).fingerprint.unwrap();
-        assert!(info.description.contains(said) && info.attributes.is_empty(), "{info:?}");
+        assert!(info.description.contains(text) && info.attributes.is_empty(), "{info:?}");
         until_health(&agent, Health::Healthy).await;
         assert_eq!((shown(&metrics).1, healths(&agent).len()), (2.0, 2));
     }

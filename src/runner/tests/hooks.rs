@@ -33,9 +33,9 @@ impl PhaseLog {
         let place = |what: &str| seen.iter().position(|s| s == what);
         place(first).is_some() && place(first) < place(second)
     }
-    async fn look(&self, phase: HookPhase, whom: &str) -> Result<HookOutcome, HookError> {
-        self.seen.lock().unwrap().push(format!("{whom}:{}", phase.as_str()));
-        let its_start = phase == HookPhase::Prestart && *self.hangs_for.lock().unwrap() == Some(whom);
+    async fn run_phase(&self, phase: HookPhase, target: &str) -> Result<HookOutcome, HookError> {
+        self.seen.lock().unwrap().push(format!("{target}:{}", phase.as_str()));
+        let its_start = phase == HookPhase::Prestart && *self.hangs_for.lock().unwrap() == Some(target);
         if its_start || *self.hangs.lock().unwrap() == Some(phase) {
             std::future::pending::<()>().await;
         }
@@ -57,7 +57,7 @@ impl Hook<OfAlloc> for LoggingHook {
         HookPhase::ALL
     }
     fn run<'a>(&'a self, phase: HookPhase, _: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
-        Box::pin(self.0.look(phase, "alloc"))
+        Box::pin(self.0.run_phase(phase, "alloc"))
     }
 }
 
@@ -69,8 +69,8 @@ impl Hook<OfTask> for LoggingHook {
         HookPhase::ALL
     }
     fn run<'a>(&'a self, phase: HookPhase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
-        let whom = subject.task().name.to_string();
-        Box::pin(async move { self.0.look(phase, &whom).await })
+        let target = subject.task().name.to_string();
+        Box::pin(async move { self.0.run_phase(phase, &target).await })
     }
 }
 
@@ -168,8 +168,8 @@ async fn an_alloc_that_cannot_be_set_up_fails_as_a_whole_and_nothing_of_it_start
     *log.fails.lock().unwrap() = Some(HookPhase::Prerun);
     let agent = host.start_with(&log).await;
     let mut two = service("s");
-    let beside = Task { name: "beside".into(), ..two.groups[0].tasks[0].clone() };
-    two.groups[0].tasks.push(beside);
+    let sibling = Task { name: "beside".into(), ..two.groups[0].tasks[0].clone() };
+    two.groups[0].tasks.push(sibling);
     let id = submit(&agent, two).await;
     assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
     let found = status_of(&agent, &id);
@@ -281,14 +281,14 @@ async fn a_stop_calls_off_what_sets_up() {
         let id = submit(&agent, service("s")).await;
         let what = if phase == HookPhase::Prerun { "alloc:prerun" } else { "main:prestart" };
         until(what, || log.count(what) == 1).await;
-        let asked = tokio::time::Instant::now();
+        let requested_at = tokio::time::Instant::now();
         agent.stop(&id, Wait::UntilEnded).await.unwrap();
-        assert!(asked.elapsed() < Duration::from_secs(1), "{phase:?}: {:?}", asked.elapsed());
+        assert!(requested_at.elapsed() < Duration::from_secs(1), "{phase:?}: {:?}", requested_at.elapsed());
         assert_eq!(until_over(&agent, &id).await, AllocState::Complete);
         assert_eq!(host.world.started(), 0);
         let task = main_task(&agent, &id);
-        let begun: &[_] = if phase == HookPhase::Prerun { &[] } else { &["Task Setup", "Killing"] };
-        assert_eq!(events(&task), [&["Received"], begun, &["Killed"]].concat(), "no failure is reported");
+        let started: &[_] = if phase == HookPhase::Prerun { &[] } else { &["Task Setup", "Killing"] };
+        assert_eq!(events(&task), [&["Received"], started, &["Killed"]].concat(), "no failure is reported");
         assert!(task.last_exit().is_none_or(|exit| exit.outcome == crate::model::task::Outcome::Killed));
         assert_eq!((task.failed, task.exit_counts), (false, [0; 6]));
     }
@@ -336,9 +336,9 @@ async fn prekill_of_the_alloc_runs_before_the_first_task_is_signalled() {
     job.groups[0].tasks[0].leader = true;
     job.groups[0].tasks[0].config = json!({ "run_ms": 100 }).as_object().unwrap().clone();
     job.groups[0].tasks[0].restart.attempts = 0;
-    let beside =
+    let sibling =
         Task { name: "beside".into(), leader: false, config: serde_json::Map::new(), ..job.groups[0].tasks[0].clone() };
-    job.groups[0].tasks.push(beside);
+    job.groups[0].tasks.push(sibling);
     let id = submit(&agent, job).await;
     until_over(&agent, &id).await;
     assert!(log.before("alloc:prekill", "beside:prekill"), "{:?}", log.seen());
@@ -360,7 +360,7 @@ impl Hook<OfTask> for FetchOnceHook {
     }
     fn run<'a>(&'a self, phase: HookPhase, _: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
-            self.0.look(phase, "fetched").await?;
+            self.0.run_phase(phase, "fetched").await?;
             Ok(HookOutcome::Done(json!("what it fetched")))
         })
     }

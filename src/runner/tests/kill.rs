@@ -54,9 +54,9 @@ async fn a_deaf_task_is_killed_by_force_after_its_kill_timeout() {
     let host = TestHost::new();
     let agent = host.start().await;
     let id = started(&agent, json!({ "deaf": 1 })).await;
-    let asked = tokio::time::Instant::now();
+    let requested_at = tokio::time::Instant::now();
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
-    let took = asked.elapsed();
+    let took = requested_at.elapsed();
     assert!(took >= Duration::from_secs(5) && took < Duration::from_secs(6), "{took:?}");
     assert_eq!(*host.world.last().signals.lock().unwrap(), ["SIGINT", "force"]);
     assert_eq!(main_task(&agent, &id).last_exit().unwrap().outcome, Outcome::Killed);
@@ -93,9 +93,9 @@ async fn unkillable_task_is_abandoned_in_bounded_time_and_cleared_when_it_ends()
     let host = TestHost::new();
     let agent = host.start().await;
     let id = started(&agent, json!({ "deaf": 1, "unkillable": 1 })).await;
-    let asked = tokio::time::Instant::now();
+    let requested_at = tokio::time::Instant::now();
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
-    let took = asked.elapsed();
+    let took = requested_at.elapsed();
     assert!(took >= Duration::from_secs(35) && took < Duration::from_secs(36), "{took:?}");
     let task = main_task(&agent, &id);
     assert!(task.failed);
@@ -134,9 +134,9 @@ async fn a_stop_during_the_start_leaves_the_task_its_shutdown_delay() {
     job.groups[0].tasks[0].shutdown_delay = Duration::from_secs(60);
     let id = submit(&agent, job).await;
     until_state(&agent, &id, TaskState::Starting).await;
-    let asked = tokio::time::Instant::now();
+    let requested_at = tokio::time::Instant::now();
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
-    let took = asked.elapsed();
+    let took = requested_at.elapsed();
     assert!(took >= Duration::from_secs(60) && took < Duration::from_secs(61), "{took:?}");
     let expected = [
         "Received",
@@ -162,9 +162,9 @@ async fn hanging_start_is_abandoned_without_a_stop_and_not_retried() {
     let agent = host.start().await;
     let tasks = [("main", json!({ "start_ms": 600_000 })), ("beside", json!({}))];
     let id = submit(&agent, job("s", JobKind::Service, &tasks)).await;
-    let begun = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
-    let took = begun.elapsed();
+    let took = started_at.elapsed();
     assert!(took >= host.config.start_budget && took < host.config.start_budget + Duration::from_secs(2), "{took:?}");
     let task = main_task(&agent, &id);
     assert_eq!(events(&task), ["Received", "Task Setup", "Driver Failure"]);
@@ -185,9 +185,9 @@ async fn hanging_start_is_abandoned_and_its_late_process_is_killed() {
     let tasks = [("main", json!({ "start_ms": 600_000 }))];
     let id = submit(&agent, job("s", JobKind::Service, &tasks)).await;
     until_state(&agent, &id, TaskState::Starting).await;
-    let asked = tokio::time::Instant::now();
+    let requested_at = tokio::time::Instant::now();
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
-    assert!(asked.elapsed() < Duration::from_secs(36), "{:?}", asked.elapsed());
+    assert!(requested_at.elapsed() < Duration::from_secs(36), "{:?}", requested_at.elapsed());
     until("late start", || host.world.started() == 1).await;
     until("killed", || host.world.living() == 0 && host.world.undestroyed() == 0).await;
 }
@@ -327,7 +327,7 @@ async fn thousand_concurrent_stops_restarts_and_signals_are_one_kill_and_all_ret
     let agent = host.start().await;
     let id = started(&agent, json!({ "deaf": 1 })).await;
     let mut stops = tokio::task::JoinSet::new();
-    let mut others = tokio::task::JoinSet::new();
+    let mut rest = tokio::task::JoinSet::new();
     for n in 0..1_000 {
         let (agent, id) = (agent.clone(), id.clone());
         let wait = if n % 2 == 0 { Wait::UntilEnded } else { Wait::No };
@@ -336,7 +336,7 @@ async fn thousand_concurrent_stops_restarts_and_signals_are_one_kill_and_all_ret
             async move { agent.stop(&id, wait).await }
         });
         // Too late or overruled: a refusal is a response.
-        others.spawn(async move {
+        rest.spawn(async move {
             match n % 2 {
                 0 => agent.restart(&id, crate::runner::RestartTarget::Running).await.is_ok(),
                 _ => agent.signal(&id, None, "SIGHUP").await.is_ok(),
@@ -346,7 +346,7 @@ async fn thousand_concurrent_stops_restarts_and_signals_are_one_kill_and_all_ret
     while let Some(stop) = stops.join_next().await {
         stop.unwrap().unwrap();
     }
-    assert_eq!(others.join_all().await.len(), 1_000, "each has an answer");
+    assert_eq!(rest.join_all().await.len(), 1_000, "each has an answer");
     let counts = &main_task(&agent, &id).event_counts;
     assert_eq!((counts["killing"], counts["killed"], counts["terminated"]), (1, 1, 1));
     let mut signals = host.world.last().signals.lock().unwrap().clone();
@@ -364,9 +364,9 @@ async fn all_tasks_of_an_alloc_are_stopped_at_the_same_time() {
         submit(&agent, job("s", JobKind::Service, &[("main", deaf.clone()), ("b", deaf.clone()), ("c", deaf)])).await;
     until("all", || host.world.living() == 3).await;
     until_state(&agent, &id, TaskState::Running).await;
-    let asked = tokio::time::Instant::now();
+    let requested_at = tokio::time::Instant::now();
     assert_eq!(agent.stop_all(Wait::UntilEnded).await, [id]);
-    assert!(asked.elapsed() < Duration::from_secs(6), "{:?}", asked.elapsed());
+    assert!(requested_at.elapsed() < Duration::from_secs(6), "{:?}", requested_at.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

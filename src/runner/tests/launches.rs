@@ -16,12 +16,12 @@ fn periodic(id: &str, cron: &str, ms: u64) -> Job {
     Job { launching: JobLaunching { periodic: Some(Box::new(clock)), ..JobLaunching::default() }, ..batch(id, ms, 0) }
 }
 fn parameterized(id: &str) -> Job {
-    let asks = Parameterized {
+    let parameters = Parameterized {
         payload: PayloadRule::Optional,
         meta_required: vec!["to".to_owned()],
         meta_optional: vec!["why".to_owned()],
     };
-    let launching = JobLaunching { parameterized: Some(Box::new(asks)), ..JobLaunching::default() };
+    let launching = JobLaunching { parameterized: Some(Box::new(parameters)), ..JobLaunching::default() };
     Job { launching, ..batch(id, 60_000, 0) }
 }
 fn given(token: Option<&str>) -> DispatchParameters {

@@ -35,12 +35,12 @@ impl std::fmt::Debug for Alloc {
 }
 
 impl AllocLockProbe {
-    fn note(&self, whose: &'static str) {
+    fn note(&self, owner: &'static str) {
         let Some(alloc) = self.alloc.get().and_then(Weak::upgrade) else { return };
         let (sender, receiver) = mpsc::channel();
         std::thread::spawn(move || sender.send(alloc.status(0)));
         let free = receiver.recv_timeout(Duration::from_secs(20)).is_ok();
-        self.seen.lock().unwrap().push((whose, free));
+        self.seen.lock().unwrap().push((owner, free));
     }
 }
 

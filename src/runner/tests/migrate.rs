@@ -38,7 +38,7 @@ fn migrations(agent: &Handle, outcome: &str) -> f64 {
     let of = family.get_metric().iter().find(|m| m.get_label()[0].value() == outcome).unwrap();
     of.get_counter().get_value()
 }
-fn said(agent: &Handle, id: &AllocId) -> Vec<String> {
+fn messages(agent: &Handle, id: &AllocId) -> Vec<String> {
     let task = main_task(agent, id);
     task.events.iter().filter(|e| e.kind.text() == "Migration").map(|e| e.message.clone()).collect()
 }
@@ -70,7 +70,7 @@ async fn update_of_a_sticky_group_takes_over_shared_data_and_local() {
         assert_eq!(migrations(&agent, "moved"), if expected.is_some() { 1.0 } else { 0.0 });
         if expected.is_some() {
             let all = format!("took over the data of alloc {}: 3 directories", old.short());
-            assert_eq!(said(&agent, &new), [all]);
+            assert_eq!(messages(&agent, &new), [all]);
         }
         // Once: a restart of the agent does not move it again.
         write(&host, &new, "main/local/file", "newer");
@@ -139,9 +139,9 @@ async fn replacement_waits_for_the_previous_alloc_across_restarts_and_stops_at_o
     let agent = host.restart(agent).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(main_task(&agent, &new).state, TaskState::Pending, "it is known for whom it waits");
-    let asked = tokio::time::Instant::now();
+    let requested_at = tokio::time::Instant::now();
     agent.stop(&new, Wait::UntilEnded).await.unwrap();
-    assert!(asked.elapsed() < Duration::from_millis(100), "{:?}", asked.elapsed());
+    assert!(requested_at.elapsed() < Duration::from_millis(100), "{:?}", requested_at.elapsed());
     assert!(!status_of(&agent, &old).is_terminal(), "it did not wait for that one");
     assert_eq!(read(&host, &old, "main/local/file").as_deref(), Some("kept"), "nor take anything of it");
 }
@@ -166,8 +166,8 @@ async fn data_that_cannot_be_migrated_starts_empty_with_an_event_and_a_counter()
     assert_eq!(read(&host, &new, "main/local/secret"), None);
     assert!(place(&host, &new, "main/local").symlink_metadata().unwrap().is_dir());
     assert_eq!(migrations(&agent, "failed"), 1.0);
-    let said = said(&agent, &new);
-    assert!(said.len() == 1 && said[0].starts_with("migration failed: main/local of alloc"), "{said:?}");
+    let texts = messages(&agent, &new);
+    assert!(texts.len() == 1 && texts[0].starts_with("migration failed: main/local of alloc"), "{texts:?}");
     assert_eq!(std::fs::read_to_string(outside.path().join("secret")).unwrap(), "secret");
 }
 

@@ -40,8 +40,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use self::fake::{FakeDriver, FakeWorld, SetClock, TokioClock};
-use super::kept::datadir::DataDir;
-use super::kept::journal::Journal;
+use super::persistence::datadir::DataDir;
+use super::persistence::journal::Journal;
 use super::{Config, Drivers, Handle, Parts};
 use crate::board::PublishedAlloc;
 use crate::model::alloc::{AllocState, AllocStatus};
@@ -241,13 +241,13 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     const SHORTEST: Duration = Duration::from_millis(1);
     const VIRTUAL: Duration = Duration::from_secs(2_000);
     const REAL: Duration = Duration::from_secs(60);
-    let (begun, virtually) = (std::time::Instant::now(), tokio::time::Instant::now());
+    let (started_at, virtually) = (std::time::Instant::now(), tokio::time::Instant::now());
     while !holds() {
         let passed = virtually.elapsed();
         let step = if passed < VIRTUAL {
             (passed / 512).max(SHORTEST)
         } else {
-            assert!(begun.elapsed() < REAL, "never: {what}");
+            assert!(started_at.elapsed() < REAL, "never: {what}");
             std::thread::sleep(SHORTEST);
             SHORTEST
         };

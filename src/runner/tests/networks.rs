@@ -6,38 +6,38 @@ use std::sync::Mutex;
 use super::*;
 use crate::model::network::{AllocNetwork, DnsConfig, GroupNetwork, NetworkMode};
 use crate::runner::Wait;
-use crate::runner::kept::record::NetworkRecord;
-use crate::runner::networks::{AllocNetworks, NetworkAsk};
+use crate::runner::networks::{AllocNetworks, NetworkRequest};
+use crate::runner::persistence::record::NetworkRecord;
 
 /// The namespaces of the host, with their requests.
 #[derive(Default)]
 pub(super) struct FakeNetworks {
-    there: Mutex<BTreeMap<AllocId, NetworkAsk>>,
+    there: Mutex<BTreeMap<AllocId, NetworkRequest>>,
     made: Mutex<u32>,
     refuses: Mutex<Option<String>>,
 }
 
 impl AllocNetworks for FakeNetworks {
-    fn set_up(&self, ask: &NetworkAsk) -> Result<NetworkRecord, String> {
+    fn set_up(&self, request: &NetworkRequest) -> Result<NetworkRecord, String> {
         if let Some(why) = &*self.refuses.lock().unwrap() {
             return Err(why.clone());
         }
         *self.made.lock().unwrap() += 1;
-        self.there.lock().unwrap().insert(ask.alloc.clone(), ask.clone());
+        self.there.lock().unwrap().insert(request.alloc.clone(), request.clone());
         let network = AllocNetwork {
-            mode: ask.mode.clone(),
-            namespace: format!("/run/netns/{}", ask.alloc).into(),
+            mode: request.mode.clone(),
+            namespace: format!("/run/netns/{}", request.alloc).into(),
             interface: Some("eth0".to_owned()),
             addresses: vec![[172, 26, 80, 2].into()],
-            hostname: ask.hostname.clone().unwrap_or_default(),
+            hostname: request.hostname.clone().unwrap_or_default(),
         };
         Ok(NetworkRecord { network, cni: None })
     }
     fn exists(&self, record: &NetworkRecord) -> bool {
         self.there.lock().unwrap().keys().any(|id| record.network.namespace.ends_with(id.as_str()))
     }
-    fn tear_down(&self, ask: &NetworkAsk, _: Option<&NetworkRecord>) -> Result<(), String> {
-        self.forget(&ask.alloc);
+    fn tear_down(&self, request: &NetworkRequest, _: Option<&NetworkRecord>) -> Result<(), String> {
+        self.forget(&request.alloc);
         Ok(())
     }
     fn forget(&self, alloc: &AllocId) {
@@ -67,14 +67,14 @@ async fn network_namespace_exists_until_the_last_task_ends_over_agent_restarts()
     until_state(&agent, &id, TaskState::Running).await;
     let network = status_of(&agent, &id).network.clone().expect("it has one");
     assert_eq!(network.hostname, format!("h-{}", id.short()));
-    let asked = host.networks.there.lock().unwrap()[&id].clone();
-    assert_eq!((asked.ports[0].to, asked.ports.len()), (80, 1));
+    let request = host.networks.there.lock().unwrap()[&id].clone();
+    assert_eq!((request.ports[0].to, request.ports.len()), (80, 1));
     {
         let processes = host.world.processes.lock().unwrap();
         let env = &processes.values().next().expect("it runs").env;
         assert_eq!(env["NOMAD_ALLOC_ADDR_http"], "172.26.80.2:80");
         assert_eq!((env["NOMAD_ALLOC_INTERFACE_http"].as_str(), env["NOMAD_PORT_http"].as_str()), ("eth0", "80"));
-        assert!(env["NOMAD_ADDR_http"].ends_with(&asked.ports[0].value.to_string()));
+        assert!(env["NOMAD_ADDR_http"].ends_with(&request.ports[0].value.to_string()));
     }
     let agent = host.restart(agent).await;
     until_state(&agent, &id, TaskState::Running).await;
@@ -92,8 +92,8 @@ async fn alloc_without_its_network_fails_with_the_reason() {
     let id = submit(&agent, isolated("web", NetworkMode::Bridge)).await;
     assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
     let task = main_task(&agent, &id);
-    let said = task.events.iter().any(|event| event.message.contains("there is no CNI plugin bridge"));
-    assert!(said, "{:?}", task.events);
+    let reported = task.events.iter().any(|event| event.message.contains("there is no CNI plugin bridge"));
+    assert!(reported, "{:?}", task.events);
     assert!(host.world.processes.lock().unwrap().is_empty());
 }
 
@@ -111,9 +111,9 @@ async fn name_servers_and_arguments_of_a_network_are_interpolated() {
     };
     let id = submit(&agent, with_args("web", "${NOMAD_ALLOC_DIR}/x")).await;
     until_state(&agent, &id, TaskState::Running).await;
-    let asked = host.networks.there.lock().unwrap()[&id].clone();
-    assert!(asked.cni_args["Dir"].ends_with(&format!("/alloc/{id}/alloc/x")), "{:?}", asked.cni_args);
-    assert_eq!(asked.dns.expect("it has one").servers, ["10.0.0.10"], "others are no addresses");
+    let request = host.networks.there.lock().unwrap()[&id].clone();
+    assert!(request.cni_args["Dir"].ends_with(&format!("/alloc/{id}/alloc/x")), "{:?}", request.cni_args);
+    assert_eq!(request.dns.expect("it has one").servers, ["10.0.0.10"], "others are no addresses");
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
     for (job, value, why) in [
         ("none", "${meta.none}", "network.cni.args.Dir: `${meta.none}` cannot be resolved"),

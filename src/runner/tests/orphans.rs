@@ -10,10 +10,10 @@ use crate::runner::decide::ownership::{Ownership, RecordedAllocs};
 use crate::runner::{Fate, Orphan};
 use crate::store::Batch;
 
-fn forget(host: &TestHost, wanted: impl Fn(&str) -> bool) {
+fn forget(host: &TestHost, accepts: impl Fn(&str) -> bool) {
     let mut batch = Batch::default();
     for (key, _) in host.store.scan("").unwrap() {
-        if wanted(&key) && key != crate::runner::kept::record::VERSION_KEY {
+        if accepts(&key) && key != crate::runner::persistence::record::VERSION_KEY {
             batch.remove(key);
         }
     }

@@ -62,9 +62,9 @@ async fn hanging_kill_does_not_delay_abandonment() {
     let agent = host.start().await;
     let hang = Duration::from_secs(4);
     let id = deaf(&agent, json!({ "deaf": 1, "unkillable": 1, "kill_ms": hang.as_millis() })).await;
-    let asked = Instant::now();
+    let requested_at = Instant::now();
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
-    let took = asked.elapsed();
+    let took = requested_at.elapsed();
     assert!(took >= GRACE + host.config.kill_budget && took < hang, "{took:?}");
     let task = main_task(&agent, &id);
     assert!(task.failed);

@@ -41,7 +41,7 @@ struct SlowPorts {
 enum SlowCall {
     /// The test of any port but this one.
     TestOfAnyBut(u16),
-    LookUp,
+    FindProgram,
 }
 
 impl SlowPorts {
@@ -81,7 +81,7 @@ impl PortsInUse for SlowPorts {
         self.used.is_used(port)
     }
     fn user(&self, at: SocketAddr, until: Instant) -> Option<String> {
-        self.pass(|slow| slow == SlowCall::LookUp);
+        self.pass(|slow| slow == SlowCall::FindProgram);
         self.used.user(at, until)
     }
 }
@@ -107,7 +107,7 @@ fn env_of(host: &TestHost, id: &AllocId) -> BTreeMap<String, String> {
     newest.expect("it was started").1.env.clone()
 }
 
-fn said(agent: &Handle, id: &AllocId) -> Vec<String> {
+fn messages(agent: &Handle, id: &AllocId) -> Vec<String> {
     main_task(agent, id).events.iter().map(|event| event.message.clone()).collect()
 }
 
@@ -124,7 +124,7 @@ async fn ports_are_reserved_before_the_first_task_and_are_in_its_environment() {
     assert_eq!(env["NOMAD_PORT_http"], ports[0].value.to_string());
     assert_eq!(env["NOMAD_ADDR_admin"], "127.0.0.1:9901", "a host without a default route");
     let reserved = format!("ports reserved: http 127.0.0.1:{}, admin 127.0.0.1:9901", ports[0].value);
-    assert!(said(&agent, &id).contains(&reserved), "{:?}", said(&agent, &id));
+    assert!(messages(&agent, &id).contains(&reserved), "{:?}", messages(&agent, &id));
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,14 +135,14 @@ async fn a_static_port_of_another_job_is_waited_for_and_named() {
     until_state(&agent, &first, TaskState::Running).await;
     let second = submit(&agent, with_ports(service("two"), vec![port("web", Some(8080))])).await;
     let waits = format!("not placed: port 8080 (web) is held by alloc {} of job one", first.short());
-    until("it is named", || said(&agent, &second).contains(&waits)).await;
+    until("it is named", || messages(&agent, &second).contains(&waits)).await;
     assert_eq!(main_task(&agent, &second).state, TaskState::Pending);
     let why = status_of(&agent, &second).not_placed[0].clone();
     assert_eq!((why.reason.as_str(), format!("not placed: {why}")), ("port", waits.clone()));
     agent.stop(&first, Wait::UntilEnded).await.unwrap();
     until_state(&agent, &second, TaskState::Running).await;
     assert_eq!((ports_of(&agent, &second)[0].value, &status_of(&agent, &second).not_placed[..]), (8080, &[][..]));
-    let named = said(&agent, &second).iter().filter(|text| text.starts_with("not placed")).count();
+    let named = messages(&agent, &second).iter().filter(|text| text.starts_with("not placed")).count();
     assert_eq!(named, 1, "once, however long it waits");
 }
 
@@ -153,12 +153,12 @@ async fn alloc_waiting_for_a_port_can_be_stopped() {
     let agent = host.start().await;
     let id = submit(&agent, with_ports(service("web"), vec![port("http", Some(8080))])).await;
     let waits = "not placed: port 8080 (http) is in use by nginx (PID 7)";
-    until("it is named", || said(&agent, &id).iter().any(|text| text == waits)).await;
+    until("it is named", || messages(&agent, &id).iter().any(|text| text == waits)).await;
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
     assert!(host.world.processes.lock().unwrap().is_empty());
     // Another alloc gets it as soon as the program is gone.
     let next = submit(&agent, with_ports(service("next"), vec![port("http", Some(8080))])).await;
-    until("it waits", || !said(&agent, &next).is_empty()).await;
+    until("it waits", || !messages(&agent, &next).is_empty()).await;
     host.in_use.0.lock().unwrap().clear();
     until_state(&agent, &next, TaskState::Running).await;
 }
@@ -175,7 +175,7 @@ async fn a_changed_job_has_its_static_port_when_its_allocs_have_left_it() {
     until_state(&agent, &second, TaskState::Running).await;
     assert!(status_of(&agent, &first).is_terminal());
     assert_eq!(ports_of(&agent, &second)[0].value, 8080);
-    assert!(!said(&agent, &second).iter().any(|text| text.starts_with("not placed")));
+    assert!(!messages(&agent, &second).iter().any(|text| text.starts_with("not placed")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -189,7 +189,7 @@ async fn reserved_ports_are_still_held_after_an_agent_restart() {
     until_state(&agent, &id, TaskState::Running).await;
     assert_eq!(ports_of(&agent, &id), ports);
     let second = submit(&agent, with_ports(service("two"), vec![port("b", Some(8080))])).await;
-    until("it waits", || said(&agent, &second).iter().any(|text| text.starts_with("not placed"))).await;
+    until("it waits", || messages(&agent, &second).iter().any(|text| text.starts_with("not placed"))).await;
     // Its next attempt has the same ports.
     agent.restart(&id, crate::runner::RestartTarget::All).await.unwrap();
     until("it was restarted", || main_task(&agent, &id).attempt == 1).await;
@@ -211,10 +211,10 @@ async fn abandoned_task_holds_its_port_until_it_is_gone_across_agent_deaths() {
     assert_eq!(status_of(&agent, &first).may_run.len(), 1, "it is abandoned");
     let second = submit(&agent, with_ports(service("two"), vec![port("http", Some(8080))])).await;
     let waits = format!("not placed: port 8080 (http) is held by alloc {} of job one", first.short());
-    until("it is named", || said(&agent, &second).contains(&waits)).await;
+    until("it is named", || messages(&agent, &second).contains(&waits)).await;
     let agent = host.restart(agent).await;
     let third = submit(&agent, with_ports(service("three"), vec![port("http", Some(8080))])).await;
-    until("the next agent holds it", || said(&agent, &third).contains(&waits)).await;
+    until("the next agent holds it", || messages(&agent, &third).contains(&waits)).await;
     assert_eq!(main_task(&agent, &second).state, TaskState::Pending);
     agent.stop(&third, Wait::UntilEnded).await.unwrap();
     host.world.last().end(ExitStatus::Signal(9));
@@ -241,10 +241,11 @@ async fn ports_that_are_not_on_record_are_not_shown_and_start_nothing() {
     host.in_use.0.lock().unwrap().insert(8080);
     let agent = host.start().await;
     let id = submit(&agent, with_ports(service("web"), vec![port("http", Some(8080))])).await;
-    until("it waits", || said(&agent, &id).iter().any(|text| text.starts_with("not placed"))).await;
+    until("it waits", || messages(&agent, &id).iter().any(|text| text.starts_with("not placed"))).await;
     host.faults.fail_writes(true);
     host.in_use.0.lock().unwrap().clear();
-    let reserved = |agent: &Handle| said(agent, &id).iter().any(|text| text == "ports reserved: http 127.0.0.1:8080");
+    let reserved =
+        |agent: &Handle| messages(agent, &id).iter().any(|text| text == "ports reserved: http 127.0.0.1:8080");
     until("it has them", || reserved(&agent)).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(host.world.processes.lock().unwrap().is_empty());
@@ -270,12 +271,12 @@ async fn dynamic_port_that_a_program_took_is_exchanged_before_the_next_start() {
     assert!(after[0].value != before[0].value && after[1] == before[1], "{after:?}");
     assert_eq!(env_of(&host, &id)["NOMAD_PORT_http"], after[0].value.to_string());
     let (lost, new) = (before[0].value, after[0].value);
-    let said = said(&agent, &id);
+    let text = messages(&agent, &id);
     let exchanged = format!(
         "port {lost} (http) is in use by nginx (PID 7); the alloc has port {new} instead; \
          port 9901 (admin) is in use by nginx (PID 7)"
     );
-    assert!(said.contains(&exchanged), "{said:?}");
+    assert!(text.contains(&exchanged), "{text:?}");
     let agent = host.restart(agent).await;
     until_state(&agent, &id, TaskState::Running).await;
     assert_eq!(ports_of(&agent, &id), after, "they are on record");
@@ -308,14 +309,14 @@ async fn slow_program_lookup_does_not_delay_ports_of_another_alloc() {
     let host = TestHost::new();
     let (ports, agent) = SlowPorts::start(&host).await;
     ports.used.0.lock().unwrap().insert(8080);
-    let look_up = ports.block(SlowCall::LookUp);
+    let resolve = ports.block(SlowCall::FindProgram);
     let waits = submit(&agent, with_ports(service("waits"), vec![port("http", Some(8080))])).await;
     ports.until_blocked().await;
     let other = submit(&agent, with_ports(service("other"), vec![port("http", None)])).await;
     until_state(&agent, &other, TaskState::Running).await;
     assert_eq!(main_task(&agent, &waits).state, TaskState::Pending);
-    drop(look_up);
-    until("it is named", || said(&agent, &waits).iter().any(|text| text.starts_with("not placed"))).await;
+    drop(resolve);
+    until("it is named", || messages(&agent, &waits).iter().any(|text| text.starts_with("not placed"))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -355,7 +356,7 @@ async fn cancelled_launch_exchanges_no_port_afterwards() {
     let id = in_backoff(&host, &agent).await;
     let before = ports_of(&agent, &id);
     let alloc = agent.0.alloc(&id).unwrap();
-    let events = said(&agent, &id);
+    let events = messages(&agent, &id);
     ports.used.0.lock().unwrap().insert(before[0].value);
 
     let test = ports.block(SlowCall::TestOfAnyBut(before[0].value));
@@ -368,7 +369,7 @@ async fn cancelled_launch_exchanges_no_port_afterwards() {
     until("the search has ended", || Arc::strong_count(&alloc) <= owners).await;
     let held = || agent.0.ctx.ports.held_by(&id).unwrap();
     assert_eq!((held(), alloc.record().ports), (before.clone(), before.clone()));
-    assert_eq!(said(&agent, &id), events);
+    assert_eq!(messages(&agent, &id), events);
 
     // A search whose caller waits.
     alloc.renew_ports(0).await;
@@ -407,7 +408,7 @@ async fn search_for_a_port_that_the_alloc_has_left_adds_no_event() {
     let id = in_backoff(&host, &agent).await;
     let before = ports_of(&agent, &id);
     let alloc = agent.0.alloc(&id).unwrap();
-    let events = said(&agent, &id);
+    let events = messages(&agent, &id);
     ports.used.0.lock().unwrap().insert(before[0].value);
 
     let test = ports.block(SlowCall::TestOfAnyBut(before[0].value));

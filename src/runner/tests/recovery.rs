@@ -30,9 +30,9 @@ async fn stage(config: Value) -> RecoveryScene {
     until("both run", || states(&agent, &odd) == [TaskState::Running; 2]).await;
     until_state(&agent, &good, TaskState::Running).await;
     host.world.hidden.send_replace(vec!["slow"]);
-    let begun = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     let agent = host.restart(agent).await;
-    assert!(begun.elapsed() < PATIENCE + Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(started_at.elapsed() < PATIENCE + Duration::from_secs(1), "{:?}", started_at.elapsed());
     RecoveryScene { host, agent, odd, good }
 }
 
@@ -119,8 +119,8 @@ async fn task_that_ended_before_its_late_recovery_is_counted_once() {
 async fn stop_of_a_task_in_recovery_is_accepted_and_done_when_it_is_recovered() {
     let stage = stage(json!({})).await;
     let RecoveryScene { host, agent, odd, .. } = &stage;
-    let asked = tokio::time::timeout(Duration::from_secs(1), agent.stop(odd, Wait::No)).await;
-    asked.expect("the request does not wait").unwrap();
+    let requested = tokio::time::timeout(Duration::from_secs(1), agent.stop(odd, Wait::No)).await;
+    requested.expect("the request does not wait").unwrap();
     until("its sibling ended", || states(agent, odd)[0] == TaskState::Dead).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!((states(agent, odd)[1], host.world.living()), (TaskState::Running, 2));
@@ -143,8 +143,8 @@ async fn signal_to_a_task_in_recovery_is_refused_and_reaches_its_siblings() {
         (None, Err(refused)),
         (Some("main"), Ok(vec!["main".into()])),
     ] {
-        let asked = tokio::time::timeout(Duration::from_secs(1), agent.signal(odd, task, "SIGHUP")).await;
-        assert_eq!(asked.expect("an answer at once"), answer, "{task:?}");
+        let requests = tokio::time::timeout(Duration::from_secs(1), agent.signal(odd, task, "SIGHUP")).await;
+        assert_eq!(requests.expect("an answer at once"), answer, "{task:?}");
     }
     let signals = |task: &str| stage.newest(task).signals.lock().unwrap().len();
     assert_eq!((signals("main"), signals("slow")), (1, 0));
@@ -199,8 +199,8 @@ async fn restart_of_a_task_in_recovery_is_accepted_and_done_once() {
     for what in [RestartTarget::Task("slow"), RestartTarget::All] {
         let stage = stage(json!({})).await;
         let RecoveryScene { host, agent, odd, .. } = &stage;
-        let asked = tokio::time::timeout(Duration::from_secs(1), agent.restart(odd, what)).await;
-        asked.expect("the request does not wait").unwrap();
+        let requests = tokio::time::timeout(Duration::from_secs(1), agent.restart(odd, what)).await;
+        requests.expect("the request does not wait").unwrap();
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert_eq!(host.world.started(), 3, "{what:?}");
         assert_eq!(host.world.living(), if what == RestartTarget::All { 2 } else { 3 }, "{what:?}: its sibling waits");
@@ -234,11 +234,11 @@ async fn recovery_without_resources_is_undecided_however_long_it_lasts() {
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Running).await;
-    host.world.wants.store(true, Ordering::Relaxed);
+    host.world.out_of_descriptors.store(true, Ordering::Relaxed);
     let agent = host.restart(agent).await;
     tokio::time::sleep(call::RECOVER * 60).await;
     assert_eq!((states(&agent, &id), recovering(&agent, &id).len()), (vec![TaskState::Running], 1));
-    host.world.wants.store(false, Ordering::Relaxed);
+    host.world.out_of_descriptors.store(false, Ordering::Relaxed);
     until("found", || recovering(&agent, &id).is_empty()).await;
     assert_eq!((found(&agent).0, host.world.started(), host.world.living()), (only("reattached"), 1, 1));
 }

@@ -314,7 +314,7 @@ async fn alloc_that_is_to_be_replaced_is_not_collected() {
     until_over(&agent, &id).await;
     agent.collectable([id.clone()]);
     let collected = agent.collect(GcScope::One(id.clone())).await.unwrap();
-    assert!(collected.removed.is_empty() && collected.kept[0].1.contains("to be rescheduled"), "{collected:?}");
+    assert!(collected.removed.is_empty() && collected.retained[0].1.contains("to be rescheduled"), "{collected:?}");
     agent.collect(GcScope::All).await.unwrap();
     agent.collect(GcScope::Limits).await.unwrap();
     until("replaced, then collected", || matches!(known(&agent).as_slice(), [next] if *next != id)).await;

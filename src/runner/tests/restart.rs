@@ -31,15 +31,15 @@ async fn restart_of_one_task_starts_an_attempt_at_once_and_its_policy_does_not_c
     let id = submit(&agent, group(JobKind::Service, &tasks)).await;
     running(&agent, &id, &["a", "b"]).await;
     let before = task(&agent, &id, "a");
-    let asked = tokio::time::Instant::now();
+    let requested_at = tokio::time::Instant::now();
     assert_eq!(agent.restart(&id, RestartTarget::Task("a")).await.unwrap(), ["a".into()]);
     assert_eq!(task(&agent, &id, "a").state, TaskState::Killing, "until it has ended");
     attempt(&agent, &id, "a", 1).await;
-    let took = asked.elapsed();
+    let took = requested_at.elapsed();
     assert!(took >= Duration::from_millis(300) && took < Duration::from_millis(400), "no delay: {took:?}");
     let after = task(&agent, &id, "a");
     assert_ne!(after.main, before.main);
-    let wanted = [
+    let requested = [
         "Received",
         "Task Setup",
         "Started",
@@ -50,7 +50,7 @@ async fn restart_of_one_task_starts_an_attempt_at_once_and_its_policy_does_not_c
         "Task Setup",
         "Started",
     ];
-    assert_eq!(events(&after), wanted);
+    assert_eq!(events(&after), requested);
     assert_eq!(after.events[3].details["reason"], "requested");
     assert_eq!(after.events[4].details["reason"], "restart");
     assert_eq!(after.events[6].message, "restarting now");
@@ -121,8 +121,8 @@ async fn a_restart_by_policy_that_a_restart_of_the_whole_alloc_overtakes_is_none
     agent.restart(&id, RestartTarget::All).await.unwrap();
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
     let task = main_task(&agent, &id);
-    let begun = u64::try_from(host.world.started()).unwrap() - 1;
-    assert_eq!((task.restarts_total(), task.restarts[REQUESTED]), (begun, begun), "one for each that began");
+    let started = u64::try_from(host.world.started()).unwrap() - 1;
+    assert_eq!((task.restarts_total(), task.restarts[REQUESTED]), (started, started), "one for each that began");
 }
 
 #[tokio::test(start_paused = true)]
@@ -132,12 +132,12 @@ async fn task_that_ignores_signals_is_restarted_by_force_once_despite_repeated_r
     let id = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "deaf": 1 }))])).await;
     until_state(&agent, &id, TaskState::Running).await;
     let first = host.world.last();
-    let asked = tokio::time::Instant::now();
+    let requested_at = tokio::time::Instant::now();
     for _ in 0..50 {
         agent.restart(&id, RestartTarget::Task("main")).await.unwrap();
     }
     attempt(&agent, &id, "main", 1).await;
-    assert!(asked.elapsed() >= Duration::from_secs(5) && asked.elapsed() < Duration::from_secs(6));
+    assert!(requested_at.elapsed() >= Duration::from_secs(5) && requested_at.elapsed() < Duration::from_secs(6));
     assert_eq!(*first.signals.lock().unwrap(), ["SIGINT", "force"]);
     let task = main_task(&agent, &id);
     assert_eq!((task.event_counts["restart_signaled"], task.restarts[REQUESTED]), (1, 1));
@@ -151,11 +151,15 @@ async fn kill_during_a_restart_takes_precedence_and_repeats_no_delay() {
     let agent = host.start().await;
     let id = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "deaf": 1 }))])).await;
     until_state(&agent, &id, TaskState::Running).await;
-    let asked = tokio::time::Instant::now();
+    let requested_at = tokio::time::Instant::now();
     agent.restart(&id, RestartTarget::Task("main")).await.unwrap();
     tokio::time::sleep(Duration::from_secs(3)).await;
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
-    assert!(asked.elapsed() < Duration::from_secs(6), "the grace that had begun goes on: {:?}", asked.elapsed());
+    assert!(
+        requested_at.elapsed() < Duration::from_secs(6),
+        "the grace that had begun goes on: {:?}",
+        requested_at.elapsed()
+    );
     tokio::time::sleep(Duration::from_secs(100)).await;
     let task = main_task(&agent, &id);
     assert_eq!((host.world.started(), task.restarts_total(), task.failed), (1, 0, false));
@@ -196,13 +200,17 @@ async fn a_restart_in_progress_is_gone_on_with_by_the_next_agent_and_starts_one_
     let agent = host.start().await;
     let id = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "deaf": 1 }))])).await;
     until_state(&agent, &id, TaskState::Running).await;
-    let asked = tokio::time::Instant::now();
+    let requested_at = tokio::time::Instant::now();
     agent.restart(&id, RestartTarget::Task("main")).await.unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
     let agent = host.restart(agent).await;
     assert_eq!(main_task(&agent, &id).state, TaskState::Killing);
     attempt(&agent, &id, "main", 1).await;
-    assert!(asked.elapsed() < Duration::from_secs(6), "what was left of its grace: {:?}", asked.elapsed());
+    assert!(
+        requested_at.elapsed() < Duration::from_secs(6),
+        "what was left of its grace: {:?}",
+        requested_at.elapsed()
+    );
     let task = main_task(&agent, &id);
     assert_eq!((task.restarts[REQUESTED], task.event_counts["killing"], task.event_counts["started"]), (1, 1, 2));
     assert_eq!((host.world.started(), host.world.living()), (2, 1));
@@ -303,7 +311,7 @@ async fn restart_requested_at_the_moment_of_the_last_end_is_not_lost() {
     host.world.last().end(crate::model::task::ExitStatus::Code(0));
     // Its owner has not evaluated it yet.
     let alloc = agent.0.alloc(&id).unwrap();
-    let AllocRestart::Asked(saves) = alloc.recall("asked") else { panic!("it lives, as far as is known") };
+    let AllocRestart::Requested(saves) = alloc.recall("asked") else { panic!("it lives, as far as is known") };
     alloc.shown(saves).await.unwrap();
     attempt(&agent, &id, "main", 1).await;
     assert_eq!(processes(&host, "main"), 2);
@@ -340,12 +348,12 @@ async fn an_alloc_that_has_ended_lives_again_and_no_total_falls_or_counts_twice(
     let (before, ran_before) = (totals(&agent, "b"), ran(&agent));
     agent.collectable([id.clone()]);
 
-    let asked = tokio::time::Instant::now();
+    let requested_at = tokio::time::Instant::now();
     agent.restart(&id, RestartTarget::All).await.unwrap();
     assert_eq!(status_of(&agent, &id).finished_at, None);
     assert!(!main_task(&agent, &id).failed);
     attempt(&agent, &id, "main", 3).await;
-    assert!(asked.elapsed() < Duration::from_secs(1));
+    assert!(requested_at.elapsed() < Duration::from_secs(1));
     assert_eq!(ran(&agent), ran_before, "what it ran before stays");
     let agent = host.restart(agent).await;
     assert_eq!(ran(&agent), ran_before, "over a restart of the agent too");
@@ -400,14 +408,14 @@ async fn an_alloc_that_was_stopped_expired_or_replaced_is_not_brought_back() {
 fn records_of_agents_without_requested_restarts_are_read() {
     // As an earlier agent wrote them.
     let task = include_str!("records/task-of-schema-2.json");
-    let task: crate::runner::kept::record::TaskRecord = serde_json::from_str(task).unwrap();
+    let task: crate::runner::persistence::record::TaskRecord = serde_json::from_str(task).unwrap();
     assert_eq!(task.status.restarts, [2, 0, 0, 0]);
     assert_eq!(task.restart, None);
     let alloc = include_str!("records/alloc-of-schema-2.json");
-    let alloc: crate::runner::kept::record::AllocRecord = serde_json::from_str(alloc).unwrap();
+    let alloc: crate::runner::persistence::record::AllocRecord = serde_json::from_str(alloc).unwrap();
     assert!(!alloc.again && alloc.earlier.is_none());
     let workload = include_str!("records/workload-of-schema-2.json");
-    let workload: crate::runner::kept::record::WorkloadRecord = serde_json::from_str(workload).unwrap();
+    let workload: crate::runner::persistence::record::WorkloadRecord = serde_json::from_str(workload).unwrap();
     assert_eq!(workload.tasks.values().next().unwrap().restarts, [2, 0, 0, 0]);
     let newer = r#"{"restarts":[1,2,3,4,5]}"#;
     let newer: TaskTotals = serde_json::from_str(newer).unwrap();

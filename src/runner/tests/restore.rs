@@ -107,10 +107,14 @@ async fn a_prepared_task_that_never_started_is_started() {
     let prepared = |value: &[u8]| String::from_utf8_lossy(value).contains("run_dir");
     until("prepared", || host.store.scan("task/").unwrap().iter().any(|(_, value)| prepared(value))).await;
     // Kills the driver's start too: it had no effect.
-    let begun = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     let agent = host.restart(agent).await;
     assert!(status_of(&agent, &id).recovering.is_empty(), "it is known that it never started");
-    assert!(begun.elapsed() < Duration::from_millis(500), "and nothing waits for its start: {:?}", begun.elapsed());
+    assert!(
+        started_at.elapsed() < Duration::from_millis(500),
+        "and nothing waits for its start: {:?}",
+        started_at.elapsed()
+    );
     assert_eq!(until_over(&agent, &id).await, AllocState::Complete);
     assert_eq!(main_task(&agent, &id).event_counts["received"], 1);
 }
@@ -271,14 +275,14 @@ async fn task_with_a_bad_record_is_not_started_twice() {
     drop(agent);
     spoil(&host, "task/");
     // Nothing of it is left that would show its state: remains are tested in `orphans`.
-    let gone = std::mem::take(&mut *host.world.processes.lock().unwrap());
+    let removed = std::mem::take(&mut *host.world.processes.lock().unwrap());
     // Once it is quarantined, after a death of the agent before the consequences were written.
     host.faults.fail_after(2);
     let agent = host.start().await;
     host.faults.fail_writes(false);
     let agent = host.restart(agent).await;
     assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
-    assert_eq!((gone.len(), host.world.started()), (1, 0));
+    assert_eq!((removed.len(), host.world.started()), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -377,10 +381,10 @@ async fn record_with_another_tasks_directory_is_refused() {
     let elsewhere = tempfile::tempdir().unwrap();
     std::fs::write(elsewhere.path().join("precious"), "data").unwrap();
     let (key, value) = host.store.scan("task/").unwrap().into_iter().next().unwrap();
-    let mut record: crate::runner::kept::record::TaskRecord = serde_json::from_slice(&value).unwrap();
+    let mut record: crate::runner::persistence::record::TaskRecord = serde_json::from_slice(&value).unwrap();
     record.handle.as_mut().unwrap().run_dir = elsewhere.path().to_owned();
     let mut batch = crate::store::Batch::default();
-    crate::runner::kept::record::put(&mut batch, key, &record);
+    crate::runner::persistence::record::put(&mut batch, key, &record);
     host.store.commit(&batch).unwrap();
     let agent = host.start().await;
     assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
@@ -408,19 +412,19 @@ async fn state_records_of_the_agent_before_hooks_are_restored_completely() {
     let agent = Handle::start(parts).await.unwrap();
     assert!(agent.quarantined().is_empty(), "{:?}", agent.quarantined());
     let allocs: Vec<AllocId> = agent.board().view().allocs.iter().map(|a| a.identity.id.clone()).collect();
-    let [kept, runs] = allocs.as_slice() else { panic!("{allocs:?}") };
+    let [retained, runs] = allocs.as_slice() else { panic!("{allocs:?}") };
 
-    let kept = status_of(&agent, kept);
-    assert_eq!(kept.state, AllocState::Failed);
-    let [crashed, side] = kept.tasks.as_slice() else { panic!("{:?}", kept.tasks) };
+    let retained = status_of(&agent, retained);
+    assert_eq!(retained.state, AllocState::Failed);
+    let [crashed, side] = retained.tasks.as_slice() else { panic!("{:?}", retained.tasks) };
     assert_eq!((crashed.failed, crashed.restarts, crashed.exit_counts), (true, [1, 0, 0, 0], [0, 2, 0, 0, 0, 0]));
     assert_eq!((crashed.base.cpu_usage_ns(), crashed.exits.len()), (Some(3_097_372), 2));
     assert_eq!(
         (side.failed, side.exit_counts[Outcome::Killed.index()], side.event_counts["sibling_failed"]),
         (false, 1, 1)
     );
-    let gone = Arc::clone(&agent.board().view().totals.workloads[&("gone".into(), "short".into())]);
-    assert_eq!((gone.exits[0], gone.usage.cpu_usage_ns()), (1, Some(1_638_339)));
+    let removed = Arc::clone(&agent.board().view().totals.workloads[&("gone".into(), "short".into())]);
+    assert_eq!((removed.exits[0], removed.usage.cpu_usage_ns()), (1, Some(1_638_339)));
 
     // It is not found here: its driver never had it.
     until_over(&agent, runs).await;
@@ -485,6 +489,6 @@ async fn state_records_of_a_newer_agent_are_read_without_loss_of_counters() {
     let crashed = Arc::clone(&lifecycle(&view.allocs[0]).tasks[0]);
     assert_eq!((crashed.exit_counts[1], crashed.base.cpu_usage_ns()), (2, Some(3_097_372)));
     assert!(!crashed.events.is_empty() && crashed.events.iter().all(|e| e.kind.text() != "Driver Moved"));
-    let gone = &view.totals.workloads[&("gone".into(), "short".into())];
-    assert_eq!((gone.exits[0], gone.usage.cpu_usage_ns()), (1, Some(1_638_339)));
+    let removed = &view.totals.workloads[&("gone".into(), "short".into())];
+    assert_eq!((removed.exits[0], removed.usage.cpu_usage_ns()), (1, Some(1_638_339)));
 }

@@ -64,15 +64,15 @@ async fn workload_retires_into_the_node_a_day_after_its_last_alloc() {
     let living = submit(&agent, service("s")).await;
     tokio::time::sleep(Duration::from_secs(20 * 3600)).await;
     assert_eq!(totals(&agent, "b"), before);
-    let gone = |agent: &Handle| !agent.board().view().totals.workloads.contains_key(&("b".into(), "main".into()));
-    assert!(!gone(&agent));
+    let is_removed = |agent: &Handle| !agent.board().view().totals.workloads.contains_key(&("b".into(), "main".into()));
+    assert!(!is_removed(&agent));
     tokio::time::sleep(Duration::from_secs(5 * 3600)).await;
     let check = |agent: &Handle| {
         let node = Arc::clone(&agent.board().view().totals.node);
         assert_eq!((node.totals.exits, node.totals.usage.cpu_usage_ns()), (before.exits, before.usage.cpu_usage_ns()));
         assert_eq!(node.allocs, 3);
         assert_eq!(known(agent), std::slice::from_ref(&living), "one that lives keeps its workload");
-        assert!(gone(agent));
+        assert!(is_removed(agent));
     };
     check(&agent);
     let agent = host.restart(agent).await;

@@ -109,25 +109,25 @@ async fn driver_messages_during_a_start_become_task_events_at_once() {
     let mut job = job("slow", JobKind::Service, &[("main", config)]);
     job.groups[0].tasks[0].driver = MockDriver::NAME.to_owned();
     let id = submit(&agent, job).await;
-    let said = |agent: &Handle| -> Vec<String> {
+    let text = |agent: &Handle| -> Vec<String> {
         let of_driver = |e: &&Arc<crate::model::event::Event>| e.kind == EventKind::Driver;
         main_task(agent, &id).events.iter().filter(of_driver).map(|e| e.message.clone()).collect()
     };
-    until("its events", || said(&agent).len() == 2).await;
+    until("its events", || text(&agent).len() == 2).await;
     assert_eq!(main_task(&agent, &id).state, TaskState::Starting, "it is still at it");
-    assert_eq!(said(&agent), ["pulling image", "unpacking\u{fffd}"]);
+    assert_eq!(text(&agent), ["pulling image", "unpacking\u{fffd}"]);
     until_state(&agent, &id, TaskState::Running).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     // Across a restart of the agent too, and never of an earlier attempt.
     let agent = host.restart(agent).await;
-    until("what it says then", || said(&agent).len() == 3).await;
-    assert_eq!(said(&agent)[2], "note found after a restart");
+    until("what it says then", || text(&agent).len() == 3).await;
+    assert_eq!(text(&agent)[2], "note found after a restart");
     let alloc = agent.0.alloc(&id).unwrap();
     alloc.driver_message(0, 7, "of another attempt".to_owned());
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
     alloc.driver_message(0, 0, "after its end".to_owned());
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!((said(&agent).len(), alloc.take_driver_messages(0).len()), (3, 0));
+    assert_eq!((text(&agent).len(), alloc.take_driver_messages(0).len()), (3, 0));
 }
 
 /// Promise (Durability and recovery): A task learns its directories where its driver can expose them

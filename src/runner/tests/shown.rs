@@ -211,7 +211,7 @@ async fn unwritten_change_is_not_shown_and_a_hanging_disk_delays_nothing() {
     let started = |agent: &Handle| totals(agent, "s").events.get("signaling").copied().unwrap_or(0);
     store.closed.store(true, Ordering::SeqCst);
     let signal = async { agent.signal(&id, None, "SIGHUP").await.unwrap() };
-    let look = async {
+    let check = async {
         tokio::time::sleep(Duration::from_millis(200)).await;
         let early = (started(&agent), all_events(&agent).len());
         tokio::time::sleep(Duration::from_millis(1_500)).await;
@@ -219,7 +219,7 @@ async fn unwritten_change_is_not_shown_and_a_hanging_disk_delays_nothing() {
         store.closed.store(false, Ordering::SeqCst);
         assert_eq!((early, late), ((0, 3), (1, 4)));
     };
-    tokio::join!(signal, look);
+    tokio::join!(signal, check);
     agent.shutdown();
 }
 

@@ -74,7 +74,7 @@ async fn ended_by(way: StopCause, away: bool) -> (Duration, Duration) {
     let id = submit(&agent, job_of(way)).await;
     until_state(&agent, &id, TaskState::Running).await;
     let process = host.world.of(&"a".into());
-    let mut asked = tokio::time::Instant::now();
+    let mut requested_at = tokio::time::Instant::now();
     match way {
         StopCause::Stop => drop(agent.stop(&id, Wait::No).await.unwrap()),
         StopCause::Newer | StopCause::Update => {
@@ -86,11 +86,11 @@ async fn ended_by(way: StopCause, away: bool) -> (Duration, Duration) {
         StopCause::Task => drop(agent.restart(&id, RestartTarget::Task("a")).await.unwrap()),
         StopCause::All => drop(agent.restart(&id, RestartTarget::All).await.unwrap()),
         StopCause::Expired | StopCause::Leader | StopCause::Sibling | StopCause::Sidecar => {
-            asked += Duration::from_secs(LATER)
+            requested_at += Duration::from_secs(LATER)
         }
     }
     if away {
-        tokio::time::sleep(asked + Duration::from_secs(1) - tokio::time::Instant::now()).await;
+        tokio::time::sleep(requested_at + Duration::from_secs(1) - tokio::time::Instant::now()).await;
         agent = host.restart(agent).await;
     }
     let has = |signal: &str| process.signals.lock().unwrap().iter().any(|sent| sent == signal);
@@ -99,10 +99,10 @@ async fn ended_by(way: StopCause, away: bool) -> (Duration, Duration) {
     until("force", || has("force")).await;
     assert_eq!(*process.signals.lock().unwrap(), ["SIGUSR1", "force"], "{way:?}");
     drop(agent);
-    (signalled - asked, signalled.elapsed())
+    (signalled - requested_at, signalled.elapsed())
 }
 
-fn says(holds: bool) -> &'static str {
+fn verb(holds: bool) -> &'static str {
     if holds { "yes" } else { "no" }
 }
 
@@ -116,7 +116,7 @@ async fn every_kind_of_stop_behaves_as_the_table_in_the_docs() {
             let whole = |time: Duration| (time + Duration::from_millis(500)).as_secs();
             let with_group = whole(delay) > TASK;
             assert_eq!(whole(delay), TASK + if with_group { GROUP } else { 0 }, "{way:?}, {away}");
-            let row = format!("| {text} | {} | yes | yes | {} |", says(with_group), says(whole(timeout) == TIMEOUT));
+            let row = format!("| {text} | {} | yes | yes | {} |", verb(with_group), verb(whole(timeout) == TIMEOUT));
             assert!(docs.contains(&row), "{row}");
         }
     }

@@ -122,8 +122,8 @@ async fn auto_revert_restores_the_last_healthy_version_and_reuses_its_allocs() {
     let back = until_status(&agent, UpdateState::Successful).await;
     assert!(back.description.starts_with("reverted to version 0, since version 1 failed: alloc "), "{back:?}");
     assert_eq!(versions(&agent), ["1", "1", "1"]);
-    let kept: Vec<String> = old[1..].iter().map(AllocId::to_string).collect();
-    assert!(kept.iter().all(|id| back.allocs.contains(id)), "{kept:?} {back:?}");
+    let retained: Vec<String> = old[1..].iter().map(AllocId::to_string).collect();
+    assert!(retained.iter().all(|id| back.allocs.contains(id)), "{retained:?} {back:?}");
     assert_eq!(host.world.started(), 3 + 1 + 1);
     // A kept alloc can be restarted, although there was a later version.
     agent.restart(&old[1], crate::runner::RestartTarget::All).await.unwrap();

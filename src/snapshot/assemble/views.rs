@@ -13,12 +13,12 @@ use crate::snapshot::retention::RetiredSeries;
 impl Assembler {
     /// A managed job has come, or retired: an observed workload of the same name gets another name.
     pub(super) fn rename(&mut self, board: &BoardView) {
-        if Arc::ptr_eq(&self.ours, &board.totals) {
+        if Arc::ptr_eq(&self.managed_totals, &board.totals) {
             return;
         }
-        self.ours = Arc::clone(&board.totals);
+        self.managed_totals = Arc::clone(&board.totals);
         for entry in self.entries.iter_mut().filter(|entry| entry.published.observed.is_some()) {
-            let shown = identity(&self.ours, &entry.published, Some(&entry.view.identity));
+            let shown = identity(&self.managed_totals, &entry.published, Some(&entry.view.identity));
             if !Arc::ptr_eq(&shown, &entry.view.identity) {
                 entry.view = Arc::new(AllocView { identity: shown, ..AllocView::clone(&entry.view) });
             }
@@ -27,7 +27,7 @@ impl Assembler {
 
     /// As it is shown. `earlier`: as it was shown before.
     pub(super) fn identity(&self, published: &PublishedAlloc, earlier: Option<&Arc<AllocView>>) -> Arc<AllocIdentity> {
-        identity(&self.ours, published, earlier.map(|earlier| &earlier.identity))
+        identity(&self.managed_totals, published, earlier.map(|earlier| &earlier.identity))
     }
 
     pub(super) fn withdraw(&mut self, retired: &[RetiredSeries]) {
@@ -42,10 +42,11 @@ impl Assembler {
 }
 
 /// No observed workload is shown under the name of a managed job.
-fn identity(ours: &Totals, published: &PublishedAlloc, earlier: Option<&Arc<AllocIdentity>>) -> Arc<AllocIdentity> {
+fn identity(managed: &Totals, published: &PublishedAlloc, earlier: Option<&Arc<AllocIdentity>>) -> Arc<AllocIdentity> {
     let identity = &published.identity;
-    let alike = identity.workload.as_ref().filter(|workload| published.observed.is_some() && ours.has(workload));
+    let alike = identity.workload.as_ref().filter(|workload| published.observed.is_some() && managed.has(workload));
     let Some(workload) = alike else { return Arc::clone(identity) };
-    let shown = AllocIdentity { workload: Some(ours.name_beside(workload)), ..AllocIdentity::clone(identity) };
+    let shown =
+        AllocIdentity { workload: Some(managed.name_without_conflict(workload)), ..AllocIdentity::clone(identity) };
     earlier.filter(|earlier| ***earlier == shown).map_or_else(|| Arc::new(shown), Arc::clone)
 }

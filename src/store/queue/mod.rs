@@ -321,8 +321,8 @@ impl Queue {
         if self.in_flight.take() != Some(id) {
             return;
         }
-        let ours = self.evicted.take().map(|(entry, _)| entry);
-        let Some(entry) = ours.or_else(|| self.entries.pop_front()) else { return };
+        let own = self.evicted.take().map(|(entry, _)| entry);
+        let Some(entry) = own.or_else(|| self.entries.pop_front()) else { return };
         let ledger = &mut self.mark.ledger;
         let rejected = rejected.min(entry.points);
         ledger.queued -= entry.points;

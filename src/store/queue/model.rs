@@ -71,9 +71,9 @@ impl LossyDisk {
             if was_cut && choose() % 2 == 0 {
                 image.written = image.synced.clone();
             }
-            let kept = image.synced.len().min(image.written.len());
-            let mut left = image.synced[..kept].to_vec();
-            let since = &image.written[kept..];
+            let retained = image.synced.len().min(image.written.len());
+            let mut left = image.synced[..retained].to_vec();
+            let since = &image.written[retained..];
             let length = since.len() * usize::from(choose()) / 255;
             for page in since[..length].chunks(PAGE) {
                 if choose() % 3 == 0 {
@@ -284,14 +284,14 @@ impl QueueModel {
         self.queue = Queue::open(Box::new(self.disk.clone()), self.limits);
         self.check();
         // What is in it now is on the disk: it must come, unless the limits are small.
-        let kept: BTreeSet<u64> = self.queue.entries.iter().map(|entry| self.serial_of(entry)).collect();
+        let retained: BTreeSet<u64> = self.queue.entries.iter().map(|entry| self.serial_of(entry)).collect();
         if !self.is_small {
-            let lost: Vec<&u64> = self.durable.difference(&kept).collect();
+            let lost: Vec<&u64> = self.durable.difference(&retained).collect();
             assert!(lost.is_empty(), "{lost:?} were durable, and are lost");
         }
-        let again: Vec<&u64> = self.settled.intersection(&kept).collect();
+        let again: Vec<&u64> = self.settled.intersection(&retained).collect();
         assert!(again.is_empty(), "{again:?} were settled, and are back");
-        self.durable = kept;
+        self.durable = retained;
     }
     fn serial_of(&self, entry: &Entry) -> u64 {
         let BatchLocation::Disk { segment, offset, length } = entry.place else {

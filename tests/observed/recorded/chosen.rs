@@ -12,7 +12,7 @@ use allostat::host::roots::Roots;
 use allostat::observe::{Config, ObservedPattern, WorkloadRule};
 
 use super::host::Recorded;
-use super::{Looked, long};
+use super::{RecordedScene, long};
 use crate::common::{Sample, test_dir, wait_for};
 
 const SHOP: &str = "docker:shop-web-1";
@@ -33,22 +33,22 @@ fn workloads(texts: &'static [&'static str]) -> impl FnOnce(&mut Config) {
 }
 
 /// Two containers: shop-web-1 with labels, cron without.
-fn docker(set: impl FnOnce(&mut Config)) -> Looked {
+fn docker(set: impl FnOnce(&mut Config)) -> RecordedScene {
     let (host, dir) = (Recorded::parse(include_str!("docker-v2.txt")), test_dir());
     host.make(dir.path());
-    Looked::in_place(host, dir, set)
+    RecordedScene::in_place(host, dir, set)
 }
 
 /// The same before Docker answers.
-fn silent_docker(set: impl FnOnce(&mut Config)) -> Looked {
+fn silent_docker(set: impl FnOnce(&mut Config)) -> RecordedScene {
     let (host, dir) = (Recorded::parse(include_str!("docker-v2.txt")), test_dir());
     host.make(dir.path());
     let of_docker = Roots::below(dir.path()).file("/var/lib/docker");
     fs::rename(&of_docker, of_docker.with_extension("later")).unwrap();
-    Looked::in_place(host, dir, set)
+    RecordedScene::in_place(host, dir, set)
 }
 
-impl Looked {
+impl RecordedScene {
     fn docker_answers(&self) {
         let of_docker = self.sampling.roots.file("/var/lib/docker");
         fs::rename(of_docker.with_extension("later"), of_docker).unwrap();
@@ -91,62 +91,62 @@ fn container_is_selected_by_image_or_label_and_hidden_until_these_are_available(
 
 #[test]
 fn unknown_labels_match_nothing_and_are_matched_again_once_docker_answers() {
-    let looked = silent_docker(exclude(&["label:com.docker.compose.project=shop"]));
-    assert_eq!(looked.running().len(), 2, "under their ids: {:?}", looked.containers());
-    looked.docker_answers();
+    let scene = silent_docker(exclude(&["label:com.docker.compose.project=shop"]));
+    assert_eq!(scene.running().len(), 2, "under their ids: {:?}", scene.containers());
+    scene.docker_answers();
     wait_for("the one that is not wanted to go", long(), || {
-        let workloads: Vec<_> = looked.running().into_iter().map(|(workload, _)| workload).collect();
+        let workloads: Vec<_> = scene.running().into_iter().map(|(workload, _)| workload).collect();
         (workloads == ["cron"]).then_some(())
     });
-    assert_eq!(looked.scrape().all("allostat_workload_exits_total", &[]).iter().map(|e| e.f64()).sum::<f64>(), 0.0);
+    assert_eq!(scene.scrape().all("allostat_workload_exits_total", &[]).iter().map(|e| e.f64()).sum::<f64>(), 0.0);
 
-    let looked = silent_docker(include(&["label:com.docker.compose.project=shop", "systemd:*"]));
-    assert_eq!(looked.containers(), set([]));
-    looked.docker_answers();
-    wait_for("the one that is wanted", long(), || (looked.containers() == set([SHOP])).then_some(()));
+    let scene = silent_docker(include(&["label:com.docker.compose.project=shop", "systemd:*"]));
+    assert_eq!(scene.containers(), set([]));
+    scene.docker_answers();
+    wait_for("the one that is wanted", long(), || (scene.containers() == set([SHOP])).then_some(()));
 }
 
 #[test]
 fn label_selection_is_unchanged_before_docker_answers_the_next_agent() {
-    let looked = docker(include(&["label:com.docker.compose.project=shop"]));
-    assert_eq!(looked.containers(), set([SHOP]));
-    looked.docker_falls_silent();
-    let looked = looked.again(include(&["label:com.docker.compose.project=shop"]));
-    assert_eq!(looked.containers(), set([SHOP]));
+    let scene = docker(include(&["label:com.docker.compose.project=shop"]));
+    assert_eq!(scene.containers(), set([SHOP]));
+    scene.docker_falls_silent();
+    let scene = scene.again(include(&["label:com.docker.compose.project=shop"]));
+    assert_eq!(scene.containers(), set([SHOP]));
     // A label that was not read before is not known yet.
-    let looked = looked.again(include(&["label:com.docker.compose.service=web"]));
-    assert_eq!(looked.containers(), set([]));
-    looked.docker_answers();
-    wait_for("the one that is wanted", long(), || (looked.containers() == set([SHOP])).then_some(()));
+    let scene = scene.again(include(&["label:com.docker.compose.service=web"]));
+    assert_eq!(scene.containers(), set([]));
+    scene.docker_answers();
+    wait_for("the one that is wanted", long(), || (scene.containers() == set([SHOP])).then_some(()));
 }
 
 /// Promise (Observed workloads): A changed rule applies to running workloads at the next start; ended ones stay where
 /// they were counted
 #[test]
 fn a_label_gives_the_workload_and_the_first_rule_that_fits_does() {
-    let looked = docker(workloads(&["label:none=* -> none", "label:com.docker.compose.service=* -> label:none"]));
-    assert_eq!(looked.running(), pairs([("shop", "web"), ("cron", "cron")]), "no label, no rule");
-    let looked = looked.again(workloads(&[
+    let scene = docker(workloads(&["label:none=* -> none", "label:com.docker.compose.service=* -> label:none"]));
+    assert_eq!(scene.running(), pairs([("shop", "web"), ("cron", "cron")]), "no label, no rule");
+    let scene = scene.again(workloads(&[
         "label:com.docker.compose.service=* -> label:com.docker.compose.service",
         "image:registry.example/* -> ours",
     ]));
     let now = pairs([("web", "web"), ("ours", "ours")]);
-    wait_for("the workloads of the new rules", long(), || (looked.running() == now).then_some(()));
+    wait_for("the workloads of the new rules", long(), || (scene.running() == now).then_some(()));
 
     // As they are called, also before Docker says so again.
-    looked.docker_falls_silent();
-    let looked = looked.again(|_| ());
-    assert_eq!(looked.running(), pairs([("shop", "web"), ("cron", "cron")]));
-    let looked = docker(workloads(&["docker:* -> all"]));
-    assert_eq!(looked.running(), pairs([("all", "web"), ("all", "all")]), "a service keeps its name");
+    scene.docker_falls_silent();
+    let scene = scene.again(|_| ());
+    assert_eq!(scene.running(), pairs([("shop", "web"), ("cron", "cron")]));
+    let scene = docker(workloads(&["docker:* -> all"]));
+    assert_eq!(scene.running(), pairs([("all", "web"), ("all", "all")]), "a service keeps its name");
 }
 
 #[test]
 fn a_container_that_is_named_late_has_the_workload_of_the_rule_that_fits_then() {
-    let looked = silent_docker(workloads(&["image:registry.example/web:* -> ours", "docker:cron -> nightly"]));
-    looked.docker_answers();
+    let scene = silent_docker(workloads(&["image:registry.example/web:* -> ours", "docker:cron -> nightly"]));
+    scene.docker_answers();
     wait_for("their workloads", long(), || {
-        let workloads: BTreeSet<_> = looked.running().into_iter().map(|(workload, _)| workload).collect();
+        let workloads: BTreeSet<_> = scene.running().into_iter().map(|(workload, _)| workload).collect();
         (workloads == set(["ours", "nightly"])).then_some(())
     });
 }

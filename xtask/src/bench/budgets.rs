@@ -15,16 +15,16 @@ pub enum Limit {
 pub struct Budget {
     /// The name of the row.
     pub row: &'static str,
-    pub says: &'static str,
+    pub about: &'static str,
     pub limit: Limit,
     /// What peers took, of `PEERS`: no figure of this run.
-    pub others: &'static str,
+    pub peers: &'static str,
     /// It stands on the front page too.
     pub front: bool,
 }
 
-const fn budget(row: &'static str, says: &'static str, limit: Limit, others: &'static str) -> Budget {
-    Budget { row, says, limit, others, front: false }
+const fn budget(row: &'static str, message: &'static str, limit: Limit, rest: &'static str) -> Budget {
+    Budget { row, about: message, limit, peers: rest, front: false }
 }
 
 const fn on_the_front(budget: Budget) -> Budget {
@@ -319,8 +319,8 @@ mod tests {
 
     #[test]
     fn peer_named_beside_a_budget_has_a_version_and_a_recipe() {
-        for budget in BUDGETS.iter().filter(|budget| !budget.others.is_empty()) {
-            for other in budget.others.split(", ").filter(|other| other.starts_with(char::is_alphabetic)) {
+        for budget in BUDGETS.iter().filter(|budget| !budget.peers.is_empty()) {
+            for other in budget.peers.split(", ").filter(|other| other.starts_with(char::is_alphabetic)) {
                 let known = PEERS
                     .iter()
                     .any(|peer| other.starts_with(peer.name) || other.starts_with("at ") || other.starts_with("for "));

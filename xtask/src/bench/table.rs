@@ -15,7 +15,7 @@ impl Budget {
         }
     }
     /// `None`: the row does not say.
-    fn kept(&self, row: &Row) -> Option<bool> {
+    fn is_met(&self, row: &Row) -> Option<bool> {
         let value = |text: &str| text.parse::<f64>().ok();
         let ratio = || value(&row.ratio.as_ref()?.times);
         match self.limit {
@@ -28,22 +28,22 @@ impl Budget {
 }
 
 /// Budgets that have a row in this run, as a table; a budget without a row is left out, never guessed.
-fn budgets(rows: &[Row], wanted: impl Fn(&Budget) -> bool) -> String {
+fn budgets(rows: &[Row], accepts: impl Fn(&Budget) -> bool) -> String {
     let mut text =
         "| what | measured | ratio | to | budget | | others, measured once |\n|---|---|---|---|---|---|---|\n"
             .to_owned();
-    for budget in BUDGETS.iter().filter(|budget| wanted(budget)) {
+    for budget in BUDGETS.iter().filter(|budget| accepts(budget)) {
         let Some(row) = rows.iter().find(|row| row.name == budget.row) else { continue };
-        let kept = match budget.kept(row) {
+        let retained = match budget.is_met(row) {
             Some(true) => "kept",
             Some(false) => "**short**",
             None => "not measured",
         };
         let (times, to) = row.ratio.as_ref().map_or(("", ""), |ratio| (ratio.times.as_str(), ratio.to.as_str()));
-        let Budget { says, others, .. } = budget;
+        let Budget { about, peers, .. } = budget;
         let (measured, promised) = (rounded(&row.value), budget.promised());
         let unit = row.unit.split_once(':').map_or(row.unit.as_str(), |(unit, _)| unit);
-        let _ = writeln!(text, "| {says} | {measured} {unit} | {times} | {to} | {promised} | {kept} | {others} |");
+        let _ = writeln!(text, "| {about} | {measured} {unit} | {times} | {to} | {promised} | {retained} | {peers} |");
     }
     text
 }

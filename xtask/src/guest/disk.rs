@@ -118,8 +118,8 @@ pub fn add(program: &Path, to: &Path) -> Result<()> {
 
 /// What `ldd` says a program is linked with.
 pub fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
-    let said = run::output(Command::new("ldd").arg(program))?;
-    Ok(said.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect())
+    let printed = run::output(Command::new("ldd").arg(program))?;
+    Ok(printed.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect())
 }
 
 fn size_of(dir: &Path) -> Result<u64> {

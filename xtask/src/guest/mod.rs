@@ -185,25 +185,25 @@ impl Guest {
 struct ConsoleWatch<'a> {
     results: &'a Path,
     read: usize,
-    heard: Instant,
+    last_output_at: Instant,
     times: Vec<(String, Duration)>,
 }
 
 impl<'a> ConsoleWatch<'a> {
     fn new(results: &'a Path) -> ConsoleWatch<'a> {
-        ConsoleWatch { results, read: 0, heard: Instant::now(), times: Vec::new() }
+        ConsoleWatch { results, read: 0, last_output_at: Instant::now(), times: Vec::new() }
     }
 
     /// Waits for the machine's end; `None`: it was silent for longer than `limit` and was switched off.
     fn follow(&mut self, child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
-        (self.read, self.heard) = (0, Instant::now());
+        (self.read, self.last_output_at) = (0, Instant::now());
         loop {
             let ended = child.try_wait()?;
             self.listen();
             if ended.is_some() {
                 return Ok(ended);
             }
-            if self.heard.elapsed() > limit {
+            if self.last_output_at.elapsed() > limit {
                 child.kill()?;
                 child.wait()?;
                 return Ok(None);
@@ -219,11 +219,11 @@ impl<'a> ConsoleWatch<'a> {
         for line in String::from_utf8_lossy(&new[..end]).lines() {
             let test = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "));
             if let Some((name, _)) = test {
-                self.times.push((name.to_owned(), self.heard.elapsed()));
+                self.times.push((name.to_owned(), self.last_output_at.elapsed()));
             }
             // What a child of a hung test prints is no sign of life.
             if test.is_some() || line.contains("@@") {
-                self.heard = Instant::now();
+                self.last_output_at = Instant::now();
             }
         }
         self.read += end + 1;
@@ -241,8 +241,8 @@ pub fn emulator(parts: &Parts) -> Result<Command> {
 
 /// QEMU before 8 miscomputes the flags of cmpxchg16b now and then, which newer kernels use in their allocator.
 fn cpu(program: &Path) -> Result<&'static str> {
-    let said = run::output(Command::new(program).arg("--version"))?;
-    let major = said.split("version ").nth(1).and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
+    let printed = run::output(Command::new(program).arg("--version"))?;
+    let major = printed.split("version ").nth(1).and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
     Ok(if major.is_some_and(|major| major >= 8) { "max" } else { "qemu64,-cx16" })
 }
 

@@ -69,12 +69,12 @@ mod tests {
         }
         for line in contents.lines() {
             let mode = line.split(' ').next().unwrap_or_default();
-            let wanted = match line.ends_with("./usr/bin/allostat") {
+            let expected = match line.ends_with("./usr/bin/allostat") {
                 true => "-rwxr-xr-x",
                 false if line.ends_with('/') => "drwxr-xr-x",
                 false => "-rw-r--r--",
             };
-            assert!(mode == wanted && line.contains(" root/root "), "{line}");
+            assert!(mode == expected && line.contains(" root/root "), "{line}");
         }
         let field = |name: &str| run::output(Command::new("dpkg-deb").arg("--field").arg(&deb).arg(name)).unwrap();
         assert_eq!((field("Version").trim(), field("Package").trim()), ("1.2.3", "allostat"));

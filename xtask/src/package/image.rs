@@ -169,11 +169,11 @@ mod tests {
 
         let entries = testing::entries(&layer);
         let found: Vec<&str> = entries.iter().filter(|entry| entry.mode.starts_with('-')).map(|e| &*e.path).collect();
-        let mut wanted = vec!["etc/passwd", "lib64/ld-linux-x86-64.so.2", "usr/bin/allostat"];
+        let mut expected = vec!["etc/passwd", "lib64/ld-linux-x86-64.so.2", "usr/bin/allostat"];
         let libraries = LIBRARIES.map(|library| format!("{LIBRARY_DIR}/{library}"));
-        wanted.extend(libraries.iter().map(String::as_str));
-        wanted.sort_unstable();
-        assert_eq!(found, wanted);
+        expected.extend(libraries.iter().map(String::as_str));
+        expected.sort_unstable();
+        assert_eq!(found, expected);
         for entry in &entries {
             assert_eq!(entry.owner, "0/0", "{entry:?}");
             let mode = match entry.path.as_str() {

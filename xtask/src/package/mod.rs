@@ -115,8 +115,8 @@ impl<'a> PackageSources<'a> {
 }
 
 fn sha256(file: &Path) -> Result<String> {
-    let said = run::output(Command::new("sha256sum").arg("--").arg(file))?;
-    Ok(said.split(' ').next().unwrap_or_default().to_owned())
+    let printed = run::output(Command::new("sha256sum").arg("--").arg(file))?;
+    Ok(printed.split(' ').next().unwrap_or_default().to_owned())
 }
 
 fn files(dir: &Path) -> Result<Vec<String>> {

@@ -77,10 +77,10 @@ mod tests {
             found.push((path.trim_start_matches('/').to_owned(), mode & 0o7777));
         }
         found.sort();
-        let wanted = testing::files_below(&work.join("rpm"));
-        assert!(wanted.contains(&("usr/bin/allostat".to_owned(), 0o755)), "{wanted:?}");
-        assert!(wanted.contains(&("usr/share/zsh/site-functions/_allostat".to_owned(), 0o644)), "{wanted:?}");
-        assert_eq!(found, wanted, "every file of the tree is in it, and no other");
+        let expected = testing::files_below(&work.join("rpm"));
+        assert!(expected.contains(&("usr/bin/allostat".to_owned(), 0o755)), "{expected:?}");
+        assert!(expected.contains(&("usr/share/zsh/site-functions/_allostat".to_owned(), 0o644)), "{expected:?}");
+        assert_eq!(found, expected, "every file of the tree is in it, and no other");
         assert_eq!(query(&["--configfiles"]), "/etc/allostat/agent.hcl\n");
         assert!(query(&["--requires"]).lines().any(|line| line == "glibc >= 2.17"));
         assert_eq!(query(&["--queryformat", "%{NAME} %{VERSION} %{ARCH}"]), format!("allostat {VERSION} x86_64"));

@@ -93,8 +93,8 @@ impl Apt {
 
     /// The package of the newest cloud kernel of a series.
     pub fn kernel(&self, series: &str) -> Result<String> {
-        let said = run::output(self.apt("apt-cache").args(["show", "linux-image-cloud-amd64"]))?;
-        kernel_package(&said, series).ok_or_else(|| format!("no kernel {series} in the package lists").into())
+        let printed = run::output(self.apt("apt-cache").args(["show", "linux-image-cloud-amd64"]))?;
+        kernel_package(&printed, series).ok_or_else(|| format!("no kernel {series} in the package lists").into())
     }
 
     /// Downloads `names` alone.
@@ -195,8 +195,8 @@ fn sources(suites: &[&str], mirror: &str, keyring: bool) -> String {
 fn mirror() -> Result<String> {
     let mut texts = vec![fs::read_to_string("/etc/apt/sources.list").unwrap_or_default()];
     for entry in fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten() {
-        let wanted = entry.path().extension().is_some_and(|e| e == "list" || e == "sources");
-        texts.extend(wanted.then(|| fs::read_to_string(entry.path()).unwrap_or_default()));
+        let is_needed = entry.path().extension().is_some_and(|e| e == "list" || e == "sources");
+        texts.extend(is_needed.then(|| fs::read_to_string(entry.path()).unwrap_or_default()));
     }
     texts
         .iter()
@@ -218,9 +218,9 @@ fn find_mirror(text: &str) -> Option<String> {
 
 /// From `apt-cache show linux-image-cloud-amd64`, newest first: the package that a version of that series depends on.
 fn kernel_package(shown: &str, series: &str) -> Option<String> {
-    let wanted = format!("linux-image-{series}.");
+    let expected = format!("linux-image-{series}.");
     let depends = shown.lines().filter_map(|line| line.strip_prefix("Depends: "));
-    depends.flat_map(|line| line.split([',', ' '])).find(|word| word.starts_with(&wanted)).map(str::to_owned)
+    depends.flat_map(|line| line.split([',', ' '])).find(|word| word.starts_with(&expected)).map(str::to_owned)
 }
 
 #[cfg(test)]

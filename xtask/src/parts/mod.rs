@@ -405,14 +405,14 @@ impl Parts {
 pub fn get(workspace: &Path, purpose: Purpose) -> Result<Parts> {
     let dir = std::env::var_os("ALLOSTAT_PARTS_DIR").map_or_else(|| workspace.join("target/parts"), PathBuf::from);
     fs::create_dir_all(dir.join("bin"))?;
-    let wanted = PARTS.iter().filter(|part| match purpose {
+    let selected = PARTS.iter().filter(|part| match purpose {
         Purpose::Tests => part.purpose == Purpose::Tests,
         Purpose::Bench => part.purpose != Purpose::Package,
         Purpose::Pictures => part.name == "prometheus",
         // A Python gets those of PyPI.
         Purpose::Package => part.purpose == Purpose::Package || ["python", "rpm"].contains(&part.name),
     });
-    let lacking: Vec<&Part> = wanted.filter(|part| !ready(&dir, part)).collect();
+    let lacking: Vec<&Part> = selected.filter(|part| !ready(&dir, part)).collect();
     let mut parts = Parts { dir, missing: Vec::new() };
     if lacking.is_empty() {
         println!("parts: all real programs and kernels are in {}", parts.dir.display());

@@ -90,8 +90,8 @@ pub fn keep_only_what_a_guest_needs(root: &Path, busybox: &Path) -> Result<()> {
     for file in found {
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let Some((stem, ending)) = name.split_once(".ko") else { continue };
-        let Some(wanted) = GUEST_MODULES.iter().find(|m| stem.replace('-', "_") == **m) else { continue };
-        let copy = modules.join(format!("{wanted}.ko{ending}"));
+        let Some(expected) = GUEST_MODULES.iter().find(|m| stem.replace('-', "_") == **m) else { continue };
+        let copy = modules.join(format!("{expected}.ko{ending}"));
         fs::copy(&file, &copy)?;
         if ending == ".xz" {
             run::output(Command::new(busybox).arg("unxz").arg("-f").arg(&copy))?;
@@ -153,8 +153,8 @@ mod tests {
             fs::write(kernel.join(file), file).unwrap();
         }
         keep_only_what_a_guest_needs(dir.path(), Path::new("busybox")).unwrap();
-        let kept = fs::read_dir(dir.path().join("modules")).unwrap().count();
-        assert_eq!(kept, 1);
+        let retained = fs::read_dir(dir.path().join("modules")).unwrap().count();
+        assert_eq!(retained, 1);
         assert!(dir.path().join("modules/virtio_blk.ko").exists() && !dir.path().join("lib").exists());
     }
 

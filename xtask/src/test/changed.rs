@@ -23,7 +23,7 @@ const ALWAYS: &[&str] = &[
 ];
 
 /// Beginning of a path, and beginnings of the IDs that look at what is there.
-const LOOKS_AT: &[(&str, &[&str])] = &[
+const READ_BY_TESTS: &[(&str, &[&str])] = &[
     ("Cargo", &["commands::", "live::memory"]),
     ("alerts", &["boards::"]),
     ("dashboards", &["boards::"]),
@@ -33,7 +33,7 @@ const LOOKS_AT: &[(&str, &[&str])] = &[
     ("src/api", &["access::", "endpoints::", "observed::commands", "outputs::", "pages::", "top::"]),
     ("src/board", &["live::", "supervisor::"]),
     ("src/cli", &["commands::", "hostile::", "newcomer::", "outputs::", "terminals::", "top::"]),
-    ("src/collectors", &["kernel_ends::", "kernel_pass::", "liars::", "live::memory", "live::limits", "reader::"]),
+    ("src/collectors", &["kernel_ends::", "kernel_pass::", "impostors::", "live::memory", "live::limits", "reader::"]),
     ("src/config", &["commands::"]),
     ("src/daemon", &["commands::", "endpoints::", "live::contained"]),
     ("src/devices", &["devices::", "plugins::"]),
@@ -41,7 +41,7 @@ const LOOKS_AT: &[(&str, &[&str])] = &[
     ("src/exporters/otlp", &["otlp::"]),
     ("src/exporters", &["prometheus::"]),
     ("src/fingerprint", &["commands::", "endpoints::"]),
-    ("src/host", &["access::", "kernel_pass::", "reader::", "strangers::", "supervisor::"]),
+    ("src/host", &["access::", "kernel_pass::", "reader::", "other_users::", "supervisor::"]),
     ("src/jobspec", &["commands::", "jobforms::", "variables::"]),
     ("src/kernel", &["kernel_ends::", "kernel_pass::", "reader::", "live::host", "live::memory"]),
     ("src/lib.rs", &[]),
@@ -60,7 +60,7 @@ const LOOKS_AT: &[(&str, &[&str])] = &[
 
 /// Every beginning that stands here.
 pub fn beginnings() -> impl Iterator<Item = &'static str> {
-    ALWAYS.iter().chain(LOOKS_AT.iter().flat_map(|(_, ids)| *ids)).copied()
+    ALWAYS.iter().chain(READ_BY_TESTS.iter().flat_map(|(_, ids)| *ids)).copied()
 }
 
 /// The beginnings of the IDs of the tests that the changes since `base` can break, those of the working tree included.
@@ -80,8 +80,8 @@ fn of<'a>(files: impl Iterator<Item = &'a str>) -> Vec<String> {
             let suite = rest.split(['/', '.']).next().unwrap_or_default();
             beginnings.insert(format!("{suite}::"));
         }
-        let looked_at = LOOKS_AT.iter().filter(|(place, _)| file.starts_with(place));
-        beginnings.extend(looked_at.flat_map(|(_, ids)| ids.iter().map(|id| (*id).to_owned())));
+        let reading = READ_BY_TESTS.iter().filter(|(place, _)| file.starts_with(place));
+        beginnings.extend(reading.flat_map(|(_, ids)| ids.iter().map(|id| (*id).to_owned())));
     }
     beginnings.into_iter().collect()
 }
@@ -104,9 +104,9 @@ mod tests {
         let root = crate::root();
         for entry in std::fs::read_dir(root.join("src")).unwrap().flatten() {
             let name = format!("src/{}", entry.file_name().to_string_lossy());
-            assert!(LOOKS_AT.iter().any(|(place, _)| name.starts_with(place)), "nothing looks at {name}");
+            assert!(READ_BY_TESTS.iter().any(|(place, _)| name.starts_with(place)), "nothing looks at {name}");
         }
-        for (place, _) in LOOKS_AT {
+        for (place, _) in READ_BY_TESTS {
             assert!(root.join(place).exists() || *place == "Cargo", "{place} is not there");
         }
     }

@@ -23,12 +23,12 @@ pub fn run(root: &Path, logs: &Path, steps: &Steps) -> Result<Verdict> {
     let mut step = |name: &str, work: &mut dyn FnMut() -> Result<()>| -> Result<()> {
         let id = format!("from-nothing::{name}");
         section.tests.push(id.clone());
-        let begun = Instant::now();
+        let started_at = Instant::now();
         match steps.step(name, work) {
             Ok(()) => section.printed.passed += 1,
             Err(wrong) => section.printed.fail(id.clone(), &wrong.to_string()),
         }
-        section.times.push((id, begun.elapsed()));
+        section.times.push((id, started_at.elapsed()));
         Ok(())
     };
     let here = |arguments: &[&str]| {
@@ -50,7 +50,7 @@ pub fn run(root: &Path, logs: &Path, steps: &Steps) -> Result<Verdict> {
     step("tests build", &mut || logged(here(&["test", "--no-run", "--workspace"]), "new-build.log"))?;
     step("parts", &mut || logged(here(&["xtask", "parts"]), "new-parts.log"))?;
     step("minimum Rust version", &mut || cargo::check_rust_version(&clone))?;
-    section.say(steps.elapsed());
+    section.print(steps.elapsed());
     let strictness = Strictness {
         allowed: &AllowedSkips::default(),
         circumstances: Circumstances { root: true, debian: true },
@@ -80,13 +80,13 @@ fn plain() -> Command {
 fn demo(mut command: Command, log: &Path) -> Result<()> {
     let file = fs::File::create(log)?;
     let mut child = command.stdin(std::process::Stdio::null()).stdout(file.try_clone()?).stderr(file).spawn()?;
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let seen = loop {
         let text = fs::read_to_string(log).unwrap_or_default();
         if text.contains("leak") && text.contains("running") {
             break true;
         }
-        if child.try_wait()?.is_some() || begun.elapsed() > MOST {
+        if child.try_wait()?.is_some() || started_at.elapsed() > MOST {
             break false;
         }
         std::thread::sleep(Duration::from_millis(200));

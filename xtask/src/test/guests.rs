@@ -45,14 +45,14 @@ fn share_of<'a>(guest: &Guest, ids: impl Iterator<Item = (&'a Suite, &'a String)
     ids.filter(is_own).collect()
 }
 
-/// The tests of each suite for which `wants` holds and that run in a guest; `divide`: its share of those that are
+/// The tests of each suite for which `accepts` holds and that run in a guest; `divide`: its share of those that are
 /// divided.
-pub fn select(guest: &Guest, suites: &[Suite], divide: bool, wants: impl Fn(&str) -> bool) -> Vec<SelectedSuite> {
+pub fn select(guest: &Guest, suites: &[Suite], divide: bool, accepts: impl Fn(&str) -> bool) -> Vec<SelectedSuite> {
     let all = suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
     let chosen = all.filter(|(suite, test)| guest.chooses(&suite.id(test)));
     let chosen = if divide { share_of(guest, chosen) } else { chosen.collect() };
     let mut selected: Vec<SelectedSuite> = Vec::new();
-    for (suite, test) in chosen.into_iter().filter(|(suite, test)| wants(&suite.id(test))) {
+    for (suite, test) in chosen.into_iter().filter(|(suite, test)| accepts(&suite.id(test))) {
         match selected.last_mut().filter(|last| last.suite == suite.name) {
             Some(last) => last.names.push(test.clone()),
             None => selected.push(SelectedSuite {
@@ -82,7 +82,7 @@ impl<'a> Context<'a> {
             steps.push((guest.name, Box::new(move || self.guest(guest, guest.name, tests))));
         }
         if !steps.is_empty() {
-            sections.extend(self.steps.beside("guests", steps)?.into_iter().flatten());
+            sections.extend(self.steps.in_parallel("guests", steps)?.into_iter().flatten());
         }
         Ok(sections)
     }
@@ -108,7 +108,7 @@ impl<'a> Context<'a> {
                 .filter(|s| s.suite == suite)
                 .for_each(|s| s.printed.add(printed.clone(), str::to_owned));
         }
-        sections.iter().for_each(|section| section.say(section.times.iter().map(|(_, took)| *took).sum()));
+        sections.iter().for_each(|section| section.print(section.times.iter().map(|(_, took)| *took).sum()));
         Ok(sections)
     }
 
@@ -142,12 +142,12 @@ impl<'a> Context<'a> {
             if printed.finished {
                 printed.check_count(&one.names);
             } else {
-                let (begun, not): (Vec<String>, Vec<String>) =
-                    one.names.iter().cloned().partition(|test| printed.begun.contains(test));
-                if !begun.is_empty() {
-                    printed.cut_off(&begun, "the machine died, or was silent for too long");
-                    let said = ran.map_or("", |ran| ran.output.as_str());
-                    printed.details += &format!("{said}\n--- the console of {name} ---\n{}", report.console);
+                let (started, not): (Vec<String>, Vec<String>) =
+                    one.names.iter().cloned().partition(|test| printed.started.contains(test));
+                if !started.is_empty() {
+                    printed.cut_off(&started, "the machine died, or was silent for too long");
+                    let output = ran.map_or("", |ran| ran.output.as_str());
+                    printed.details += &format!("{output}\n--- the console of {name} ---\n{}", report.console);
                 }
                 if !not.is_empty() {
                     left.push(SelectedSuite { names: not, ..one.clone() });

@@ -41,7 +41,7 @@ const ONE_AT_A_TIME: &[&str] = &[
     "chaos",
     "kernel_pass",
     "kernel_ends",
-    "liars",
+    "impostors",
     "reader",
 ];
 
@@ -57,7 +57,7 @@ struct Queue<'a> {
     /// In the order in which they are begun; of each suite the tests that one process runs.
     waiting: Vec<(&'a Suite, VecDeque<Vec<String>>)>,
     running: BTreeMap<&'a str, usize>,
-    begun: BTreeMap<&'a str, Instant>,
+    started: BTreeMap<&'a str, Instant>,
     sections: Vec<Section>,
 }
 
@@ -75,7 +75,7 @@ impl<'a> Queue<'a> {
             let apart = one.tests.iter().map(|test| vec![test.clone()]);
             (one.suite, if is_apart { apart.collect() } else { [one.tests.clone()].into() })
         });
-        Queue { waiting: waiting.collect(), running: BTreeMap::new(), begun: BTreeMap::new(), sections }
+        Queue { waiting: waiting.collect(), running: BTreeMap::new(), started: BTreeMap::new(), sections }
     }
 
     /// The next tests that may run now. `Err`: nothing may before another one has ended; `None`: all have begun.
@@ -90,7 +90,7 @@ impl<'a> Queue<'a> {
                 && let Some(tests) = tests.pop_front()
             {
                 *running += 1;
-                self.begun.entry(&suite.name).or_insert_with(Instant::now);
+                self.started.entry(&suite.name).or_insert_with(Instant::now);
                 return Some(Ok((suite, tests)));
             }
         }
@@ -113,7 +113,7 @@ impl<'a> Queue<'a> {
             section.times.push((what, took));
             section.add(printed, suite);
             if is_over {
-                section.say(self.begun.get(suite.name.as_str()).map_or(took, Instant::elapsed));
+                section.print(self.started.get(suite.name.as_str()).map_or(took, Instant::elapsed));
             }
         }
     }
@@ -123,8 +123,8 @@ impl<'a> Context<'a> {
     /// Beside each other, then what runs alone.
     pub fn host(&'a self, chosen: &'a [ChosenTests<'a>]) -> Result<Vec<Section>> {
         let is_alone = |one: &&ChosenTests<'a>| ALONE.contains(&one.suite.name.as_str());
-        let (alone, beside): (Vec<_>, Vec<_>) = chosen.iter().partition(is_alone);
-        let mut sections = self.queue("host", &beside, &WORKERS)?;
+        let (alone, sibling): (Vec<_>, Vec<_>) = chosen.iter().partition(is_alone);
+        let mut sections = self.queue("host", &sibling, &WORKERS)?;
         sections.extend(self.queue("host, alone", &alone, &WORKERS[..1])?);
         Ok(sections)
     }
@@ -138,7 +138,7 @@ impl<'a> Context<'a> {
             let work: Step<'_, ()> = (worker, Box::new(|| self.work(worker, &queue)));
             work
         });
-        self.steps.beside(name, steps.collect())?;
+        self.steps.in_parallel(name, steps.collect())?;
         Ok(queue.into_inner().unwrap_or_else(PoisonError::into_inner).sections)
     }
 
@@ -156,14 +156,14 @@ impl<'a> Context<'a> {
             };
             let log = self.logs.join(format!("host-{}-{}.log", suite.name, worker.replace(' ', "-")));
             let limit = if tests.len() == 1 { self.limits.test } else { self.limits.suite };
-            let begun = Instant::now();
+            let started_at = Instant::now();
             // An error of ours is a failure of these tests: the others go on.
             let printed = self.process(suite, &tests, &log, limit).unwrap_or_else(|error| {
                 let mut printed = LibtestOutput::default();
                 printed.cut_off(&tests, &error.to_string());
                 (printed, Vec::new())
             });
-            lock().ended(suite, &tests, begun.elapsed(), printed);
+            lock().ended(suite, &tests, started_at.elapsed(), printed);
         }
     }
 

@@ -38,7 +38,7 @@ pub struct Entry {
     pub counts: String,
     pub seconds: u64,
     pub seed: u64,
-    pub rooms: BTreeMap<String, String>,
+    pub directories: BTreeMap<String, String>,
     pub flaky: Vec<String>,
     pub red: Vec<String>,
     pub why: String,
@@ -58,7 +58,7 @@ impl Entry {
         line("counts", &self.counts);
         line("seconds", &self.seconds.to_string());
         line("seed", &self.seed.to_string());
-        self.rooms.iter().for_each(|(room, hash)| line("room", &format!("{room} {hash}")));
+        self.directories.iter().for_each(|(room, hash)| line("room", &format!("{room} {hash}")));
         self.flaky.iter().for_each(|test| line("flaky", test));
         self.red.iter().for_each(|test| line("red", test));
         if !self.why.is_empty() {
@@ -87,7 +87,7 @@ impl Entry {
                 "why" => entry.why = value.to_owned(),
                 "room" => {
                     let (room, hash) = value.split_once(' ').ok_or_else(|| format!("line {}: no hash", at + 1))?;
-                    entry.rooms.insert(room.to_owned(), hash.to_owned());
+                    entry.directories.insert(room.to_owned(), hash.to_owned());
                 }
                 _ => return Err(format!("line {}: unknown key {key}", at + 1).into()),
             }
@@ -105,16 +105,16 @@ fn git(root: &Path, arguments: &[&str]) -> Result<String> {
 }
 
 /// The rooms of a slice with their hashes at a commit; a room that was not there then has none.
-fn rooms_at(root: &Path, slice: &Slice, commit: &str) -> Result<BTreeMap<String, String>> {
-    let said = git(root, &[&["ls-tree", "--format=%(path) %(objectname)", commit, "--"], slice.rooms].concat())?;
-    Ok(said.lines().filter_map(|line| line.split_once(' ')).map(|(a, b)| (a.to_owned(), b.to_owned())).collect())
+fn hashes_at(root: &Path, slice: &Slice, commit: &str) -> Result<BTreeMap<String, String>> {
+    let text = git(root, &[&["ls-tree", "--format=%(path) %(objectname)", commit, "--"], slice.directories].concat())?;
+    Ok(text.lines().filter_map(|line| line.split_once(' ')).map(|(a, b)| (a.to_owned(), b.to_owned())).collect())
 }
 
 /// What a slice tests, taken before it begins: what is committed meanwhile was not tested.
 #[derive(Debug)]
 pub struct Start {
     commit: String,
-    rooms: BTreeMap<String, String>,
+    directories: BTreeMap<String, String>,
     /// Its files differ from HEAD: such a run is not recorded.
     is_changed: bool,
 }
@@ -122,9 +122,9 @@ pub struct Start {
 impl Start {
     pub fn of(root: &Path, slice: &Slice) -> Result<Start> {
         let commit = git(root, &["rev-parse", "HEAD"])?.trim().to_owned();
-        let rooms = rooms_at(root, slice, &commit)?;
-        let differs = git(root, &[&["status", "--porcelain", "--"], slice.rooms].concat())?;
-        Ok(Start { commit, rooms, is_changed: !differs.trim().is_empty() })
+        let hashes = hashes_at(root, slice, &commit)?;
+        let differs = git(root, &[&["status", "--porcelain", "--"], slice.directories].concat())?;
+        Ok(Start { commit, directories: hashes, is_changed: !differs.trim().is_empty() })
     }
 }
 
@@ -134,8 +134,8 @@ pub fn record(root: &Path, slice: &Slice, start: Start, entry: Entry) -> Result<
         println!("slice {}: its files differ from HEAD, so the run is not recorded", slice.name);
         return Ok(());
     }
-    let Start { commit, rooms, .. } = start;
-    let entry = Entry { slice: slice.name.to_owned(), commit, rooms, date: run::date()?, ..entry };
+    let Start { commit, directories: hashes, .. } = start;
+    let entry = Entry { slice: slice.name.to_owned(), commit, directories: hashes, date: run::date()?, ..entry };
     let path = file(root, slice);
     fs::create_dir_all(path.parent().ok_or("the ledger is a directory")?)?;
     fs::write(&path, entry.text())?;
@@ -173,9 +173,9 @@ fn standing(entry: Option<&Entry>, history: impl Iterator<Item = BTreeMap<String
         return Standing::Red;
     }
     let mut history = history.peekable();
-    let has_new_room = history.peek().is_some_and(|rooms| !rooms.keys().eq(entry.rooms.keys()));
-    let differs = |rooms: &BTreeMap<String, String>| {
-        rooms.iter().any(|(room, hash)| entry.rooms.get(room).is_some_and(|recorded| recorded != hash))
+    let has_new_room = history.peek().is_some_and(|directories| !directories.keys().eq(entry.directories.keys()));
+    let differs = |directories: &BTreeMap<String, String>| {
+        directories.iter().any(|(room, hash)| entry.directories.get(room).is_some_and(|recorded| recorded != hash))
     };
     match history.take_while(differs).count().max(usize::from(has_new_room)) {
         0 => Standing::Current,
@@ -203,9 +203,9 @@ pub fn report(root: &Path) -> Result<Vec<String>> {
         if let Some(other) = entry.as_ref().filter(|entry| entry.slice != slice.name) {
             return Err(of_file(&format!("it is of the slice {}", other.slice)).into());
         }
-        let history: Result<Vec<_>> = commits.lines().map(|commit| rooms_at(root, slice, commit)).collect();
+        let history: Result<Vec<_>> = commits.lines().map(|commit| hashes_at(root, slice, commit)).collect();
         let standing = standing(entry.as_ref(), history?.into_iter());
-        let said = match &standing {
+        let message = match &standing {
             Standing::Current => "current".to_owned(),
             Standing::Due(n) if *n > FAIL => format!("DUE for more than {FAIL} commits"),
             Standing::Due(n) if *n >= WARN => format!("DUE for {n} commits: the gate fails beyond {FAIL}"),
@@ -216,9 +216,10 @@ pub fn report(root: &Path) -> Result<Vec<String>> {
         let why = entry.as_ref().filter(|entry| !entry.green && !entry.why.is_empty());
         let why = why.map(|entry| format!("; red: {}", entry.why)).unwrap_or_default();
         let last = entry.as_ref().map(|e| format!("; {} {}, {} s, {}", e.date, e.counts, e.seconds, short(&e.commit)));
-        println!("slice {:<18} {said}{why}{}", slice.name, last.unwrap_or_default());
+        println!("slice {:<18} {message}{why}{}", slice.name, last.unwrap_or_default());
         if standing.fails() {
-            failing.push(format!("slice {}: {said}: run `cargo xtask test --slice {0}` ({})", slice.name, slice.what));
+            failing
+                .push(format!("slice {}: {message}: run `cargo xtask test --slice {0}` ({})", slice.name, slice.what));
         }
     }
     Ok(failing)
@@ -241,14 +242,14 @@ mod tests {
             counts: "3 passed, 0 failed, 1 skipped".into(),
             seconds: 7,
             seed: 9,
-            rooms: [("src/a".to_owned(), "1".to_owned())].into(),
+            directories: [("src/a".to_owned(), "1".to_owned())].into(),
             flaky: vec!["a::b: tests/x.rs:1: late".into()],
             red: Vec::new(),
             why: "a reason".into(),
         }
     }
 
-    fn rooms(hash: &str) -> BTreeMap<String, String> {
+    fn directories(hash: &str) -> BTreeMap<String, String> {
         [("src/a".to_owned(), hash.to_owned())].into()
     }
 
@@ -260,7 +261,8 @@ mod tests {
 
     #[test]
     fn slice_is_due_for_as_many_commits_as_have_other_rooms() {
-        let standing = |entry: &Entry, hashes: &[&str]| standing(Some(entry), hashes.iter().map(|hash| rooms(hash)));
+        let standing =
+            |entry: &Entry, hashes: &[&str]| standing(Some(entry), hashes.iter().map(|hash| directories(hash)));
         assert_eq!(standing(&entry(), &["1", "0"]), Standing::Current);
         assert_eq!(standing(&entry(), &["3", "2", "1"]), Standing::Due(2));
         let more = [("src/a".to_owned(), "1".to_owned()), ("src/b".to_owned(), "7".to_owned())].into();
@@ -273,9 +275,9 @@ mod tests {
     #[test]
     fn red_run_fails_unless_the_file_says_why() {
         let red = Entry { green: false, ..entry() };
-        assert!(!standing(Some(&red), [rooms("1")].into_iter()).fails());
+        assert!(!standing(Some(&red), [directories("1")].into_iter()).fails());
         let silent = Entry { why: String::new(), ..red };
-        assert_eq!(standing(Some(&silent), [rooms("1")].into_iter()), Standing::Red);
+        assert_eq!(standing(Some(&silent), [directories("1")].into_iter()), Standing::Red);
         assert_eq!(standing(None, std::iter::empty()), Standing::Never);
     }
 
@@ -284,8 +286,8 @@ mod tests {
         let root = crate::root();
         // A packaged source has no git.
         if root.join(".git").exists() {
-            let rooms = rooms_at(&root, &slices::HOST_LONG, "HEAD").unwrap();
-            assert_eq!(rooms.len(), slices::HOST_LONG.rooms.len(), "{rooms:?}");
+            let directories = hashes_at(&root, &slices::HOST_LONG, "HEAD").unwrap();
+            assert_eq!(directories.len(), slices::HOST_LONG.directories.len(), "{directories:?}");
         }
     }
 }

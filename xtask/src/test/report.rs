@@ -38,7 +38,7 @@ impl Section {
         self.skips.extend(skips.into_iter().map(|(test, reason)| (suite.id(&test), reason)));
     }
 
-    pub fn say(&self, took: Duration) {
+    pub fn print(&self, took: Duration) {
         let LibtestOutput { passed, failed, .. } = &self.printed;
         let seconds = took.as_secs_f64();
         println!("  {:<10} {:<13} {passed:>4} passed, {} failed  {seconds:.1} s", self.place, self.suite, failed.len());

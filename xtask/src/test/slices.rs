@@ -7,11 +7,11 @@ pub struct Slice {
     pub name: &'static str,
     pub what: &'static str,
     /// Files and directories that it covers: it is due when one of them has changed.
-    pub rooms: &'static [&'static str],
+    pub directories: &'static [&'static str],
 }
 
 /// What kernels with cgroup v2 read and run.
-const V2_ROOMS: &[&str] = &[
+const V2_DIRECTORIES: &[&str] = &[
     "src/board",
     "src/collectors",
     "src/host",
@@ -35,7 +35,7 @@ const V2_ROOMS: &[&str] = &[
 pub const HOST_LONG: Slice = Slice {
     name: "host-long",
     what: "every host test that needs no container and no board, at full size with a random seed",
-    rooms: &[
+    directories: &[
         "benches",
         "examples",
         "fake-nvml",
@@ -49,12 +49,14 @@ pub const HOST_LONG: Slice = Slice {
         "tests/supervisor",
     ],
 };
-pub const V2_OLD: Slice = Slice { name: "v2-6.1", what: "cgroup tests in a guest with Linux 6.1", rooms: V2_ROOMS };
-pub const V2_NEW: Slice = Slice { name: "v2-6.12", what: "cgroup tests in a guest with Linux 6.12", rooms: V2_ROOMS };
+pub const V2_OLD: Slice =
+    Slice { name: "v2-6.1", what: "cgroup tests in a guest with Linux 6.1", directories: V2_DIRECTORIES };
+pub const V2_NEW: Slice =
+    Slice { name: "v2-6.12", what: "cgroup tests in a guest with Linux 6.12", directories: V2_DIRECTORIES };
 pub const SYSTEMD_POWER: Slice = Slice {
     name: "systemd-power",
     what: "a guest that boots systemd, and guests that are switched off while they write",
-    rooms: &[
+    directories: &[
         "deploy",
         "examples/power.rs",
         "src/host",
@@ -71,7 +73,7 @@ pub const SYSTEMD_POWER: Slice = Slice {
 pub const CONTAINERS_BOARDS: Slice = Slice {
     name: "containers-boards",
     what: "Docker, Podman and containerd; boards and alerts on real stores, in every profile",
-    rooms: &[
+    directories: &[
         "alerts",
         "dashboards",
         "deploy",
@@ -88,7 +90,7 @@ pub const CONTAINERS_BOARDS: Slice = Slice {
 pub const FROM_NOTHING: Slice = Slice {
     name: "from-nothing",
     what: "a fresh clone without any cache: plain clippy, plain rustc, parts, the demo of README.md",
-    rooms: &[".ci", "Cargo.lock", "Cargo.toml", "README.md", "build.rs", "src/cli/demo", "xtask/src/parts"],
+    directories: &[".ci", "Cargo.lock", "Cargo.toml", "README.md", "build.rs", "src/cli/demo", "xtask/src/parts"],
 };
 
 pub const ALL: &[Slice] = &[HOST_LONG, V2_OLD, V2_NEW, SYSTEMD_POWER, CONTAINERS_BOARDS, FROM_NOTHING];
@@ -109,7 +111,7 @@ mod tests {
     #[test]
     fn rooms_exist_and_names_are_unique() {
         for slice in ALL {
-            for room in slice.rooms {
+            for room in slice.directories {
                 assert!(crate::root().join(room).exists(), "{}: {room}", slice.name);
             }
             assert_eq!(ALL.iter().filter(|other| other.name == slice.name).count(), 1);

@@ -13,13 +13,13 @@ const MOST: u32 = 8;
 /// least 1.
 pub fn patience() -> u32 {
     // Load from other processes is included on purpose. Tests need two processors, which may share a core.
-    let begun = Instant::now();
+    let started_at = Instant::now();
     std::thread::scope(|both| {
         for _ in 0..2 {
             both.spawn(|| std::hint::black_box(work()));
         }
     });
-    let times = begun.elapsed().as_secs_f64() / USUAL;
+    let times = started_at.elapsed().as_secs_f64() / USUAL;
     (2..=MOST).rev().find(|n| times > f64::from(n - 1) * 1.25).unwrap_or(1)
 }
 
@@ -42,7 +42,7 @@ fn hierarchies() -> Vec<PathBuf> {
 
 /// Cgroups of agents and of tests: `/allostat` is the default parent, `/allostat-test-<pid>-<number>` what tests use.
 /// Those of a test process that lives are left alone.
-fn is_ours(name: &str) -> bool {
+fn is_own_file(name: &str) -> bool {
     let of_test = name.strip_prefix("allostat-test-");
     let pid = of_test.and_then(|rest| rest.split('-').find(|part| part.parse::<u32>().is_ok()));
     name == "allostat" || (of_test.is_some() && !pid.is_some_and(|pid| Path::new("/proc").join(pid).exists()))
@@ -84,14 +84,14 @@ fn free_gibibytes(path: &Path) -> Option<u64> {
 /// test has the names of the next one. How many were removed, and how many are left.
 pub fn sweep() -> (usize, usize) {
     let roots = hierarchies();
-    let ours = roots
+    let is_own = roots
         .iter()
         .flat_map(|root| directories(root))
-        .filter(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(is_ours));
+        .filter(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(is_own_file));
     if agents() > 0 {
-        return (0, ours.count());
+        return (0, is_own.count());
     }
-    ours.map(|path| remove_empty(&path)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
+    is_own.map(|path| remove_empty(&path)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
 }
 
 /// Unmounts secrets of tasks in temporary directories, which agents of killed tests left.
@@ -141,9 +141,9 @@ mod tests {
 
     #[test]
     fn only_cgroups_of_allostat_are_ours() {
-        assert!(is_ours("allostat") && is_ours("allostat-test-4000000000-1"));
-        assert!(!is_ours(&format!("allostat-test-{}-1", std::process::id())), "its process lives");
-        assert!(!is_ours("process_api") && !is_ours("allostat-mine") && !is_ours("docker"));
+        assert!(is_own_file("allostat") && is_own_file("allostat-test-4000000000-1"));
+        assert!(!is_own_file(&format!("allostat-test-{}-1", std::process::id())), "its process lives");
+        assert!(!is_own_file("process_api") && !is_own_file("allostat-mine") && !is_own_file("docker"));
     }
 
     #[test]

@@ -40,8 +40,8 @@ pub fn all(built: &BuiltPrograms) -> Result<Vec<Suite>> {
     let mut suites = Vec::new();
     for binary in &built.tests {
         let mut list = Command::new(&binary.path);
-        let said = run::output(list.args(["--list", "--format", "terse"]).current_dir(&binary.package))?;
-        suites.extend(of(binary, libtest::list(&said)));
+        let printed = run::output(list.args(["--list", "--format", "terse"]).current_dir(&binary.package))?;
+        suites.extend(of(binary, libtest::list(&printed)));
     }
     Ok(suites)
 }

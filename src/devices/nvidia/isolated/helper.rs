@@ -45,7 +45,7 @@ pub fn serve_agent() -> Result<(), String> {
     let plugin = Nvidia::uncounted(config.gpus, Arc::new(SystemClock));
     thread("report", move || {
         for report in reports {
-            if say(&HelperMessage::Report(report)).is_err() {
+            if send(&HelperMessage::Report(report)).is_err() {
                 std::process::exit(1);
             }
         }
@@ -58,11 +58,11 @@ pub fn serve_agent() -> Result<(), String> {
     })
     .map_err(|e| e.to_string())?;
     let ended = plugin.run(&out);
-    say(&HelperMessage::Ended(ended)).map_err(|e| e.to_string())
+    send(&HelperMessage::Ended(ended)).map_err(|e| e.to_string())
 }
 
-fn say(said: &HelperMessage) -> io::Result<()> {
-    frames::write(&mut io::stdout().lock(), said)
+fn send(reported: &HelperMessage) -> io::Result<()> {
+    frames::write(&mut io::stdout().lock(), reported)
 }
 
 fn config() -> io::Result<HelperConfig> {

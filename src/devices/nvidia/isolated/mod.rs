@@ -30,7 +30,7 @@ use self::helper::{HelperConfig, HelperMessage};
 use self::history::CounterHistory;
 use super::{FIRST_LIST, NvidiaConfig, idle_hardware, is_node, reservation};
 use crate::devices::plugin::{DevicePlugin, PluginError, PluginFault, PluginReport, PluginReports};
-use crate::host::process::{HeldProgram, spawn_held, without_ours};
+use crate::host::process::{HeldProgram, remove_agent_variables, spawn_held};
 use crate::host::roots::Roots;
 use crate::model::device::{Device, DeviceReservation};
 use crate::model::id::DeviceId;
@@ -59,7 +59,7 @@ struct HelperProcess {
     messages: Receiver,
     frames: HelperFrames,
     /// The helper ends when this closes.
-    _asked: ChildStdin,
+    _stdin: ChildStdin,
 }
 
 impl IsolatedNvidia {
@@ -89,14 +89,14 @@ impl IsolatedNvidia {
     /// `None`: it ended without a final message.
     async fn take_all(&self, helper: &mut HelperProcess, reports: &PluginReports) -> Option<PluginError> {
         let late = PluginError::new(PluginFault::Timeout, format!("no message from the helper for {FIRST_WORD:?}"));
-        let mut said = match tokio::time::timeout(FIRST_WORD, helper.next()).await {
+        let mut text = match tokio::time::timeout(FIRST_WORD, helper.next()).await {
             Ok(first) => first,
             Err(_) => return Some(late),
         };
         loop {
-            match said {
+            match text {
                 Ok(Some(HelperMessage::Report(report))) => {
-                    if !reports.pass_on(self.follow(report)) {
+                    if !reports.forward(self.follow(report)) {
                         return Some(PluginError::stopped());
                     }
                 }
@@ -104,7 +104,7 @@ impl IsolatedNvidia {
                 Ok(None) => return None,
                 Err(error) => return Some(PluginError::new(PluginFault::Protocol, format!("helper: {error}"))),
             }
-            said = helper.next().await;
+            text = helper.next().await;
         }
     }
 
@@ -154,21 +154,21 @@ impl HelperProcess {
     /// Starts the helper. It dies with the calling thread.
     fn start(config: &HelperConfig) -> io::Result<HelperProcess> {
         let mut command = Command::new(OURSELVES);
-        without_ours(&mut command);
+        remove_agent_variables(&mut command);
         // Output of the crashing library goes to the agent's standard error.
         command.arg0("allostat").arg(HELPER).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut started = spawn_held(&mut command)?;
         let (stdin, stdout) = (started.stdin.take(), started.stdout.take());
         let held = HeldProgram::of(started)?;
         let prepared = (|| {
-            let mut asked = stdin.ok_or(io::ErrorKind::NotFound)?;
+            let mut input = stdin.ok_or(io::ErrorKind::NotFound)?;
             let messages = Receiver::from_owned_fd(OwnedFd::from(stdout.ok_or(io::ErrorKind::NotFound)?))?;
-            frames::write(&mut asked, config)?;
-            Ok((asked, messages))
+            frames::write(&mut input, config)?;
+            Ok((input, messages))
         })();
         match prepared {
-            Ok((asked, messages)) => {
-                Ok(HelperProcess { held, messages, frames: HelperFrames::default(), _asked: asked })
+            Ok((input, messages)) => {
+                Ok(HelperProcess { held, messages, frames: HelperFrames::default(), _stdin: input })
             }
             Err(error) => {
                 held.end(Duration::ZERO, ());
@@ -181,8 +181,8 @@ impl HelperProcess {
     async fn next(&mut self) -> Result<Option<HelperMessage>, String> {
         let mut buffer = [0; 16 << 10];
         loop {
-            if let Some(said) = self.frames.next().map_err(|e| chain(&e))? {
-                return Ok(Some(said));
+            if let Some(reported) = self.frames.next().map_err(|e| chain(&e))? {
+                return Ok(Some(reported));
             }
             match self.messages.read(&mut buffer).await {
                 Ok(read @ 1..) => self.frames.push(&buffer[..read]),
@@ -194,8 +194,8 @@ impl HelperProcess {
 
     /// Returns the exit status as text.
     fn end(self) -> String {
-        let HelperProcess { held, messages, _asked: asked, .. } = self;
-        drop(asked);
+        let HelperProcess { held, messages, _stdin: stdin, .. } = self;
+        drop(stdin);
         let how = held.end(GRACE, ());
         drop(messages);
         how

@@ -12,7 +12,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::places::OutputPlace;
+use super::positions::OutputPlace;
 use crate::supervisor::rotate::{numbers_within, open_own};
 
 /// Bytes of a stream that are read at once.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 
-use super::places::{OutputPlace, StreamKey};
+use super::positions::{OutputPlace, StreamKey};
 use crate::model::id::{AllocId, TaskName};
 
 /// Records of the tasks of a batch, and where their streams go on.

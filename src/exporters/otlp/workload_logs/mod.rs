@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! log files of tasks ── allowance ──► lines ─┐
-//! observed tasks of a snapshot ── events ────┴► places (durable) ──► outbox ──► deliver
+//! observed tasks of a snapshot ── events ────┴► positions (durable) ──► outbox ──► deliver
 //! ```
-//! A queue of their own: output cannot push out events, and its batches are numbered for [`places`]. What is read is
+//! A queue of their own: output cannot push out events, and its batches are numbered for [`positions`]. What is read is
 //! bounded for each task and in sum. A stream that falls too far behind continues with its newest output; what it
 //! leaves out is counted.
 
@@ -13,7 +13,7 @@ mod files;
 mod gathered;
 mod lines;
 mod observed;
-mod places;
+mod positions;
 mod times;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +32,7 @@ use allowance::Allowance;
 use files::{OutputDirectory, PIECE};
 use gathered::GatheredRecords;
 use lines::{OutputLine, first_line};
-use places::{OutputPlace, OutputPlaces, StreamKey};
+use positions::{OutputPlace, OutputPlaces, StreamKey};
 use times::OutputTimes;
 
 use super::attribute::{attribute, key_value};
@@ -64,11 +64,11 @@ const EACH: Duration = Duration::from_secs(1);
 /// A task that has ended is read until nothing has come for so long.
 const QUIET: Duration = Duration::from_secs(3);
 /// Places of an alloc that is in no snapshot are kept for so long: observed ones are found again after a restart.
-const KEPT: Duration = Duration::from_secs(600);
+const RETAINED_FOR: Duration = Duration::from_secs(600);
 const SWEEP: Duration = Duration::from_secs(60);
 /// A driver that follows a stored log removes its last bytes when the agent starts, and writes them again.
 const REWRITTEN: Duration = Duration::from_secs(10);
-/// Where the places are, in the queue's directory.
+/// Where the positions are, in the queue's directory.
 const PLACES: &str = "places";
 
 /// What is known of a stream beside its place.
@@ -238,16 +238,16 @@ impl WorkloadMaker {
     fn begin(&mut self, open: &[OpenStream], destination: &str, now: Instant) {
         self.times.clear();
         for OpenStream { key, .. } in open {
-            let whose = (key.alloc.clone(), key.task.clone());
-            self.tasks.entry(whose).or_insert_with(|| Allowance::new(self.task_rate, now));
+            let subject = (key.alloc.clone(), key.task.clone());
+            self.tasks.entry(subject).or_insert_with(|| Allowance::new(self.task_rate, now));
         }
         self.total.refill(now);
         self.tasks.values_mut().for_each(|allowance| allowance.refill(now));
         // Every reason is known from the start.
         OutputLoss::ALL.into_iter().for_each(|reason| self.metrics.push.output_lost(destination, reason, 0));
         let known: BTreeSet<&StreamKey> = open.iter().map(|stream| &stream.key).collect();
-        let gone: Vec<StreamKey> = self.states.keys().filter(|key| !known.contains(key)).cloned().collect();
-        for key in gone {
+        let removed: Vec<StreamKey> = self.states.keys().filter(|key| !known.contains(key)).cloned().collect();
+        for key in removed {
             let behind = self.states.remove(&key).map_or(0, |state| state.behind);
             self.metrics.push.output_lost(destination, OutputLoss::Removed, behind);
             self.tasks.remove(&(key.alloc, key.task));
@@ -311,9 +311,9 @@ impl WorkloadMaker {
         state.quiet = None;
         let waited = state.open_line.is_some_and(|(at, since)| at == end && now.duration_since(since) >= OPEN_LINE);
         let is_closed = chunk.is_end && (chunk.is_closed || stream.ended.is_some() || waited);
-        let whose = (key.alloc.clone(), key.task.clone());
+        let subject = (key.alloc.clone(), key.task.clone());
         let listed = || OutputTimes::files(&directory, key.task.as_str());
-        let numbers = self.times.entry(whose.clone()).or_insert_with(listed);
+        let numbers = self.times.entry(subject.clone()).or_insert_with(listed);
         let times = OutputTimes::read(&directory, key.task.as_str(), (stream.index, numbers));
         // After both are read: no line is observed before it was written.
         let observed = SystemClock.now();
@@ -327,7 +327,7 @@ impl WorkloadMaker {
             self.total.charge(cost);
             gathered.bytes += cost;
             let record = record(line, key, (times.at(place), observed));
-            gathered.records.entry(whose.clone()).or_default().push(record);
+            gathered.records.entry(subject.clone()).or_default().push(record);
             gathered.moved.insert(key.clone(), place);
             state.skipped_to = None;
         }
@@ -368,16 +368,16 @@ impl WorkloadMaker {
             return;
         }
         self.swept = now;
-        let kept = self.places.allocs();
+        let retained = self.places.allocs();
         self.missing.retain(|alloc, _| !known.contains(alloc));
-        for alloc in kept.into_iter().filter(|alloc| !known.contains(alloc)) {
+        for alloc in retained.into_iter().filter(|alloc| !known.contains(alloc)) {
             self.missing.entry(alloc).or_insert(now);
         }
-        let is_old = |since: &Instant| now.duration_since(*since) >= KEPT;
-        let gone: Vec<AllocId> =
+        let is_old = |since: &Instant| now.duration_since(*since) >= RETAINED_FOR;
+        let removed: Vec<AllocId> =
             self.missing.iter().filter(|(_, since)| is_old(since)).map(|(alloc, _)| alloc.clone()).collect();
-        if !gone.is_empty() {
-            self.places.forget(&gone);
+        if !removed.is_empty() {
+            self.places.forget(&removed);
             self.missing.retain(|_, since| !is_old(since));
         }
     }

@@ -4,7 +4,7 @@ use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, SeverityNumber};
 
 use super::gathered::GatheredRecords;
-use super::places::{ENDS, OutputPlace, OutputPlaces, STARTS, StreamKey};
+use super::positions::{ENDS, OutputPlace, OutputPlaces, STARTS, StreamKey};
 use crate::exporters::otlp::attribute::{attribute, int, key_value};
 use crate::exporters::otlp::logs::{severity_text, text};
 use crate::model::event::EventKind;
@@ -92,7 +92,7 @@ fn ended(exit: &Exit, source: &str, now: Timestamp) -> LogRecord {
             format!("exit unknown: {why}")
         }
     };
-    if let Some(word) = exit.result.and_then(|result| result.beside(&exit.status)) {
+    if let Some(word) = exit.result.and_then(|result| result.word_unlike(&exit.status)) {
         attributes.push(key_value("allostat.exit.result", word));
         body = format!("{body}; Result: {word}");
     }

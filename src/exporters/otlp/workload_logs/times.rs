@@ -1,7 +1,7 @@
 //! When a task wrote a line, as its supervisor recorded it, to the second.
 
 use super::files::OutputDirectory;
-use super::places::OutputPlace;
+use super::positions::OutputPlace;
 use crate::model::units::Timestamp;
 use crate::supervisor::order::{ORDER_RECORD, OrderRecord};
 

@@ -15,7 +15,7 @@ pub(super) struct HclFunction {
 
 pub(super) enum HclFunctionBody {
     Pure(fn(&[HclValue]) -> Outcome),
-    Asks(fn(&[HclValue], &dyn ExternalInputs) -> Outcome),
+    External(fn(&[HclValue], &dyn ExternalInputs) -> Outcome),
 }
 
 pub(super) const ANY: usize = usize::MAX;

@@ -10,8 +10,8 @@ pub(super) static FUNCTIONS: &[HclFunction] = &[
     pure("coalesce", (1, ANY), |a| coalesce(a, |value| *value != HclValue::Null && *value != HclValue::from(""))),
     pure("coalescelist", (1, ANY), |a| coalesce(a, |value| matches!(value, HclValue::List(list) if !list.is_empty()))),
     pure("compact", (1, 1), |a| {
-        let kept = list(a, 0)?.iter().filter(|value| **value != HclValue::Null && **value != HclValue::from(""));
-        Ok(HclValue::List(kept.cloned().collect()))
+        let retained = list(a, 0)?.iter().filter(|value| **value != HclValue::Null && **value != HclValue::from(""));
+        Ok(HclValue::List(retained.cloned().collect()))
     }),
     pure("concat", (1, ANY), concat),
     pure("contains", (2, 2), has),
@@ -23,8 +23,8 @@ pub(super) static FUNCTIONS: &[HclFunction] = &[
         Ok(HclValue::List(flat))
     }),
     pure("index", (2, 2), |a| {
-        let wanted = a.get(1).unwrap_or(&HclValue::Null);
-        let at = indexed(a, 0)?.iter().position(|value| value == wanted).ok_or("the list does not have it")?;
+        let expected = a.get(1).unwrap_or(&HclValue::Null);
+        let at = indexed(a, 0)?.iter().position(|value| value == expected).ok_or("the list does not have it")?;
         Ok(HclValue::Int(i128::try_from(at).unwrap_or_default()))
     }),
     pure("keys", (1, 1), |a| Ok(HclValue::List(object(a, 0)?.keys().map(|key| key.as_str().into()).collect()))),
@@ -64,13 +64,13 @@ fn object(arguments: &[HclValue], at: usize) -> Result<&BTreeMap<String, HclValu
 }
 
 fn distinct(list: &[HclValue]) -> Vec<HclValue> {
-    let mut kept: Vec<HclValue> = Vec::new();
+    let mut retained: Vec<HclValue> = Vec::new();
     for value in list {
-        if !kept.contains(value) {
-            kept.push(value.clone());
+        if !retained.contains(value) {
+            retained.push(value.clone());
         }
     }
-    kept
+    retained
 }
 
 fn chunklist(arguments: &[HclValue]) -> Outcome {
@@ -159,6 +159,6 @@ fn slice(arguments: &[HclValue]) -> Outcome {
 
 /// Whether a list has a value.
 fn has(arguments: &[HclValue]) -> Outcome {
-    let wanted = arguments.get(1).unwrap_or(&HclValue::Null);
-    Ok(HclValue::Bool(list(arguments, 0)?.contains(wanted)))
+    let expected = arguments.get(1).unwrap_or(&HclValue::Null);
+    Ok(HclValue::Bool(list(arguments, 0)?.contains(expected)))
 }

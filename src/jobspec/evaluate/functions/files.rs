@@ -7,7 +7,7 @@ use crate::jobspec::evaluate::basis::ExternalInputs;
 use crate::jobspec::evaluate::value::HclValue;
 
 pub(super) static FUNCTIONS: &[HclFunction] = &[
-    HclFunction { name: "abspath", arguments: (1, 1), call: HclFunctionBody::Asks(abspath) },
+    HclFunction { name: "abspath", arguments: (1, 1), call: HclFunctionBody::External(abspath) },
     pure("pathexpand", (1, 1), |a| {
         let path = text(a, 0)?;
         if path.starts_with('~') {
@@ -24,17 +24,17 @@ pub(super) static FUNCTIONS: &[HclFunction] = &[
         let parent = Path::new(&path).parent().and_then(|parent| parent.to_str()).filter(|parent| !parent.is_empty());
         Ok(parent.unwrap_or(".").into())
     }),
-    HclFunction { name: "file", arguments: (1, 1), call: HclFunctionBody::Asks(file) },
-    HclFunction { name: "filebase64", arguments: (1, 1), call: HclFunctionBody::Asks(filebase64) },
+    HclFunction { name: "file", arguments: (1, 1), call: HclFunctionBody::External(file) },
+    HclFunction { name: "filebase64", arguments: (1, 1), call: HclFunctionBody::External(filebase64) },
     HclFunction {
         name: "fileexists",
         arguments: (1, 1),
-        call: HclFunctionBody::Asks(|a, outside| outside.exists(&text(a, 0)?).map(HclValue::Bool)),
+        call: HclFunctionBody::External(|a, outside| outside.exists(&text(a, 0)?).map(HclValue::Bool)),
     },
     HclFunction {
         name: "fileset",
         arguments: (2, 2),
-        call: HclFunctionBody::Asks(|a, outside| {
+        call: HclFunctionBody::External(|a, outside| {
             let found = outside.list(&text(a, 0)?, &text(a, 1)?)?;
             Ok(HclValue::set(found.into_iter().map(HclValue::Text).collect()))
         }),

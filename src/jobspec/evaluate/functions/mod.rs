@@ -5,9 +5,9 @@ mod collections;
 mod dates;
 mod encoding;
 mod files;
+mod impure;
 mod networks;
 mod numbers;
-mod outside;
 mod sets;
 mod strings;
 mod yaml;
@@ -28,7 +28,7 @@ static ALL: &[&[HclFunction]] = &[
     yaml::FUNCTIONS,
     files::FUNCTIONS,
     networks::FUNCTIONS,
-    outside::FUNCTIONS,
+    impure::FUNCTIONS,
 ];
 
 /// Nomad has these; here they are not.
@@ -108,7 +108,7 @@ pub(super) fn call(name: &str, arguments: &[HclValue], outside: &dyn ExternalInp
     }
     let outcome = match function.call {
         HclFunctionBody::Pure(call) => call(arguments),
-        HclFunctionBody::Asks(call) => call(arguments, outside),
+        HclFunctionBody::External(call) => call(arguments, outside),
     };
     outcome.map_err(|why| {
         let fault = EvaluationFault::new(span.clone(), format!("{name}(): {why}"));

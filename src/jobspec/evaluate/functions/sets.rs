@@ -5,18 +5,18 @@ use crate::jobspec::evaluate::value::HclValue;
 
 pub(super) static FUNCTIONS: &[HclFunction] = &[
     pure("setintersection", (1, ANY), |a| {
-        combine(a, |kept, other| kept.into_iter().filter(|value| other.contains(value)).collect())
+        combine(a, |retained, other| retained.into_iter().filter(|value| other.contains(value)).collect())
     }),
     pure("setproduct", (1, ANY), product),
-    pure("setunion", (1, ANY), |a| combine(a, |kept, other| [&kept[..], other].concat())),
+    pure("setunion", (1, ANY), |a| combine(a, |retained, other| [&retained[..], other].concat())),
 ];
 
 fn combine(arguments: &[HclValue], with: fn(Vec<HclValue>, &[HclValue]) -> Vec<HclValue>) -> Outcome {
-    let mut kept = list(arguments, 0)?.to_vec();
+    let mut retained = list(arguments, 0)?.to_vec();
     for at in 1..arguments.len() {
-        kept = with(kept, list(arguments, at)?);
+        retained = with(retained, list(arguments, at)?);
     }
-    Ok(HclValue::set(kept))
+    Ok(HclValue::set(retained))
 }
 
 /// A set where all of its arguments are sets, else a list.

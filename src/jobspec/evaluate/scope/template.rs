@@ -52,7 +52,7 @@ impl EvaluationScope<'_> {
         for (at, element) in elements.iter().enumerate() {
             let here = element.span().unwrap_or_else(|| span.clone());
             self.budget.step(&here)?;
-            let begun = text.len();
+            let started = text.len();
             match element {
                 Element::Literal(literal) => {
                     let before = at.checked_sub(1).and_then(|before| elements.get(before));
@@ -72,7 +72,7 @@ impl EvaluationScope<'_> {
                 },
                 Element::Directive(directive) => self.directive(directive, &here, text)?,
             }
-            self.budget.bytes(&here, text.len().saturating_sub(begun))?;
+            self.budget.bytes(&here, text.len().saturating_sub(started))?;
         }
         Ok(())
     }

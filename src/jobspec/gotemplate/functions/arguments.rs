@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use regex::{Regex, RegexBuilder};
 
+use crate::jobspec::gotemplate::external::TemplateSources;
 use crate::jobspec::gotemplate::fault::FunctionFault;
-use crate::jobspec::gotemplate::outside::TemplateSources;
 use crate::jobspec::gotemplate::value::{TemplateValue, ValueMap};
 
 pub(super) type Outcome = Result<TemplateValue, FunctionFault>;

@@ -58,7 +58,7 @@ pub(in crate::jobspec::gotemplate) fn reads(function: &str) -> Option<ReadKind> 
 }
 
 /// Consul names another datacenter behind an @.
-fn here(path: &str) -> Result<&str, FunctionFault> {
+fn without_datacenter(path: &str) -> Result<&str, FunctionFault> {
     match path.contains('@') {
         true => Err(format!("{path:?} names another datacenter, and the key tree is of this host").into()),
         false => Ok(path.strip_prefix('/').unwrap_or(path)),
@@ -66,7 +66,7 @@ fn here(path: &str) -> Result<&str, FunctionFault> {
 }
 
 fn value(tools: &Tools<'_>, path: &str) -> Result<Option<String>, FunctionFault> {
-    Ok(tools.sources.key(here(path)?)?)
+    Ok(tools.sources.key(without_datacenter(path)?)?)
 }
 
 /// The keys below a prefix. `is_flat`: only those directly below. `waits_if_empty`: an empty answer is a fault.
@@ -75,7 +75,7 @@ fn keys(arguments: &[TemplateValue], tools: &Tools<'_>, is_flat: bool, waits_if_
     if written.is_empty() {
         return Ok(TemplateValue::list(Vec::new())?);
     }
-    let prefix = here(&written)?.trim_end_matches('/');
+    let prefix = without_datacenter(&written)?.trim_end_matches('/');
     let mut found = Vec::new();
     let mut bytes = 0usize;
     for (path, value) in tools.sources.keys(prefix, is_flat)? {

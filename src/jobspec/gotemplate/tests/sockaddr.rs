@@ -102,8 +102,8 @@ fn other_pipelines_are_refused_before_the_start_with_place_and_advice() {
         let template = format!("a\n b{{{{ sockaddr {pipeline:?} }}}}");
         let fault = GoTemplate::parse(&template, &TemplateOptions::default()).unwrap_err().remove(0);
         assert_eq!((fault.line, fault.column, fault.never_renders), (2, 15, true), "{pipeline}");
-        let said = fault.to_string();
-        assert!(said.contains(message) && said.contains(advice), "{pipeline}: {said}");
+        let error = fault.to_string();
+        assert!(error.contains(message) && error.contains(advice), "{pipeline}: {error}");
     }
     let many = format!("GetAllInterfaces{} | attr \"name\"", " | limit 1".repeat(40));
     let long = "x".repeat(5_000);

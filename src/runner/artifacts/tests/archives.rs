@@ -259,7 +259,7 @@ fn files_belong_to_the_user_of_the_task() {
     }
     let server = serve_files(vec![("/a.tar", small_tar()), ("/x", b"x".to_vec())]);
     let mut bench = ArtifactFixture::new();
-    bench.ground.owner = Some((65_534, 65_534));
+    bench.scope.owner = Some((65_534, 65_534));
     bench.fetch(&format!("{server}/a.tar"), ArtifactMode::Any, "local/deep/er").unwrap();
     bench.fetch(&format!("{server}/x"), ArtifactMode::Any, "local/deep").unwrap();
     let local = bench.task().join("local");

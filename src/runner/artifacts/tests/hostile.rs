@@ -196,9 +196,9 @@ fn invalid_or_truncated_archive_is_refused() {
 
 /// The staging of a bench, to unpack into without a server.
 fn unpacked(bench: &ArtifactFixture, bytes: &[u8], is_zip: bool) -> std::io::Result<()> {
-    let staging = Staging::new(&bench.ground.alloc_dir, "web", &bench.ground.cancelled)?;
-    let bounds = MeterBounds::of_artifact(&bench.ground.config);
-    let meter = UnpackMeter::new(bounds, Arc::clone(&bench.ground.cancelled), staging.directory());
+    let staging = Staging::new(&bench.scope.alloc_dir, "web", &bench.scope.cancelled)?;
+    let bounds = MeterBounds::of_artifact(&bench.scope.config);
+    let meter = UnpackMeter::new(bounds, Arc::clone(&bench.scope.cancelled), staging.directory());
     let tree = tree::ArchiveTree::new(&staging, None, &meter)?;
     if is_zip {
         let mut file = tempfile::tempfile()?;

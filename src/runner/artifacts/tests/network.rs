@@ -103,13 +103,13 @@ fn redirects_are_followed_to_http_alone_and_never_in_a_circle() {
 /// Promise (Input validation): No message about an artifact contains its credentials, its query or its headers
 #[test]
 fn headers_and_credentials_reach_their_server_alone_and_no_message() {
-    let heard: Arc<Mutex<Vec<String>>> = Arc::default();
-    let log = Arc::clone(&heard);
+    let received: Arc<Mutex<Vec<String>>> = Arc::default();
+    let log = Arc::clone(&received);
     let other = serve(move |_, head, stream| {
         log.lock().unwrap().push(head.to_owned());
         respond(stream, "403 Forbidden", "", b"no");
     });
-    let (log, target) = (Arc::clone(&heard), other.clone());
+    let (log, target) = (Arc::clone(&received), other.clone());
     let server = serve(move |_, head, stream| {
         log.lock().unwrap().push(head.to_owned());
         respond(stream, "307 Elsewhere", &format!("Location: {target}/there?signature=SECRET\r\n"), b"");
@@ -118,14 +118,14 @@ fn headers_and_credentials_reach_their_server_alone_and_no_message() {
     let url = format!("{}/app?token=SECRET", server.replace("http://", "http://user:SECRET@"));
     let mut order = bench.order(&url, ArtifactMode::Any, "local");
     order.headers = vec![("X-Token".to_owned(), "SECRET".to_owned()), ("User-Agent".to_owned(), "own".to_owned())];
-    let error = fetch(&order, &bench.ground).unwrap_err();
+    let error = fetch(&order, &bench.scope).unwrap_err();
     assert!(
         error.message.contains("/there answered with status 403") && !error.message.contains("SECRET"),
         "{error:?}"
     );
     assert!(!order.source.shown().contains("SECRET"));
-    let heard = heard.lock().unwrap();
-    let [first, second] = heard.as_slice() else { panic!("{heard:?}") };
+    let received = received.lock().unwrap();
+    let [first, second] = received.as_slice() else { panic!("{received:?}") };
     let first = first.to_lowercase();
     assert!(first.contains("x-token: secret") && first.contains("authorization: basic dxnlcjptrunsrvq="), "{first}");
     assert!(first.contains("user-agent: own") && first.matches("user-agent").count() == 1, "{first}");
@@ -189,17 +189,17 @@ fn a_server_that_lies_or_hangs_ends_in_a_named_failure() {
 
 #[test]
 fn a_download_ends_soon_after_it_is_cancelled() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&asked);
+    let requested = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&requested);
     let server = serve(move |_, _, stream| {
         count.fetch_add(1, Ordering::SeqCst);
         let _ = stream.read(&mut [0]);
     });
     let bench = ArtifactFixture::new();
-    let cancelled = Arc::clone(&bench.ground.cancelled);
+    let cancelled = Arc::clone(&bench.scope.cancelled);
     let began = Instant::now();
     std::thread::spawn(move || {
-        while asked.load(Ordering::SeqCst) == 0 && began.elapsed() < LONG {
+        while requested.load(Ordering::SeqCst) == 0 && began.elapsed() < LONG {
             std::thread::yield_now();
         }
         cancelled.set();
@@ -211,17 +211,17 @@ fn a_download_ends_soon_after_it_is_cancelled() {
 #[test]
 fn a_download_waits_until_the_one_before_it_for_the_same_task_has_ended() {
     let bench = ArtifactFixture::new();
-    let first = Staging::new(&bench.ground.alloc_dir, "web", &bench.ground.cancelled).unwrap();
+    let first = Staging::new(&bench.scope.alloc_dir, "web", &bench.scope.cancelled).unwrap();
     std::fs::write(first.path().join("mine"), "x").unwrap();
-    let (alloc_dir, cancelled) = (bench.ground.alloc_dir.clone(), Arc::clone(&bench.ground.cancelled));
+    let (alloc_dir, cancelled) = (bench.scope.alloc_dir.clone(), Arc::clone(&bench.scope.cancelled));
     let second = std::thread::spawn(move || Staging::new(&alloc_dir, "web", &cancelled).map(drop));
-    let other = Staging::new(&bench.ground.alloc_dir, "db", &bench.ground.cancelled).map(drop);
+    let other = Staging::new(&bench.scope.alloc_dir, "db", &bench.scope.cancelled).map(drop);
     assert!(other.is_ok() && !second.is_finished() && first.path().join("mine").exists());
     drop(first);
     second.join().unwrap().unwrap();
-    let _held = Staging::new(&bench.ground.alloc_dir, "web", &bench.ground.cancelled).unwrap();
-    bench.ground.cancelled.set();
-    assert!(Staging::new(&bench.ground.alloc_dir, "web", &bench.ground.cancelled).is_err());
+    let _held = Staging::new(&bench.scope.alloc_dir, "web", &bench.scope.cancelled).unwrap();
+    bench.scope.cancelled.set();
+    assert!(Staging::new(&bench.scope.alloc_dir, "web", &bench.scope.cancelled).is_err());
 }
 
 #[test]

@@ -14,7 +14,7 @@ fn stub(bench: &mut ArtifactFixture, script: &str) -> PathBuf {
     let text = format!("#!/bin/sh\n{{ echo \"args: $*\"; env; }} >> {}\n{script}\n", log.display());
     std::fs::write(&git, text).unwrap();
     std::fs::set_permissions(&git, PermissionsExt::from_mode(0o755)).unwrap();
-    bench.ground.path = format!("{}:/usr/bin:/bin", bin.display());
+    bench.scope.path = format!("{}:/usr/bin:/bin", bin.display());
     log
 }
 
@@ -110,15 +110,16 @@ fn git_that_hangs_is_killed_with_its_children_and_missing_git_is_reported() {
     let text = std::fs::read_to_string(&log).unwrap();
     let child: u32 = text.lines().find_map(|line| line.strip_prefix("pid: ")).unwrap().parse().unwrap();
     let began = Instant::now();
-    let is_gone = || std::fs::read_to_string(format!("/proc/{child}/stat")).map_or(true, |stat| stat.contains(") Z "));
-    while !is_gone() {
+    let is_removed =
+        || std::fs::read_to_string(format!("/proc/{child}/stat")).map_or(true, |stat| stat.contains(") Z "));
+    while !is_removed() {
         assert!(began.elapsed() < LONG, "what git started runs still");
         std::thread::yield_now();
     }
 
     let mut bench = ArtifactFixture::new();
     let log = stub(&mut bench, "exec sleep 600");
-    let cancelled = Arc::clone(&bench.ground.cancelled);
+    let cancelled = Arc::clone(&bench.scope.cancelled);
     std::thread::spawn(move || {
         while !log.exists() && began.elapsed() < LONG {
             std::thread::yield_now();
@@ -129,7 +130,7 @@ fn git_that_hangs_is_killed_with_its_children_and_missing_git_is_reported() {
     assert_eq!(error.outcome, ArtifactOutcome::Cancelled, "{error:?}");
 
     let mut bench = ArtifactFixture::new();
-    bench.ground.path = "/nonexistent".to_owned();
+    bench.scope.path = "/nonexistent".to_owned();
     let error = bench.fetch("git::https://h/r", ArtifactMode::Any, "local").unwrap_err();
     assert!(error.outcome == ArtifactOutcome::Git && error.message.contains("git is not installed"), "{error:?}");
 }

@@ -25,12 +25,12 @@ use crate::host::pty::WindowSize;
 use crate::model::id::CgroupPath;
 use crate::runner::drivers::supervised::end_session;
 use crate::runner::drivers::{DriverError, ExecRequest, ExecSession};
-use crate::runner::ends::{Ends, EndsWith, spawn_until};
+use crate::runner::wait_ends::{Ends, EndsWith, spawn_until};
 
 /// Buffer between the engine and the client, for each stream.
 const BUFFER: usize = 16 << 10;
 /// An engine closes the stream a moment before it knows the exit code.
-const LOOKS: u32 = 50;
+const MAX_CHECKS: u32 = 50;
 const RECHECK: Duration = Duration::from_millis(100);
 /// An engine refuses a size until the program has started, which happens after the stream is open.
 const SIZES: u32 = 50;
@@ -47,18 +47,18 @@ pub async fn attach(
     shared: Arc<DockerContext>,
     container: String,
     cgroup: Option<CgroupPath>,
-    asked: ExecRequest,
+    request: ExecRequest,
 ) -> Result<ExecSession, DriverError> {
-    let refused = |e: EngineError| failed(shared.noted(e).to_string());
-    let has_terminal = asked.terminal.is_some();
+    let refused = |e: EngineError| failed(shared.record_error(e).to_string());
+    let has_terminal = request.terminal.is_some();
     let mut body = json!({
-        "AttachStdin": true, "AttachStdout": true, "AttachStderr": true, "Tty": has_terminal, "Cmd": asked.command,
+        "AttachStdin": true, "AttachStdout": true, "AttachStderr": true, "Tty": has_terminal, "Cmd": request.command,
     });
-    if let Some(terminal) = &asked.terminal {
+    if let Some(terminal) = &request.terminal {
         // Since API version 1.42 the program starts with its size.
         body["ConsoleSize"] = json!([terminal.size.rows, terminal.size.columns]);
     }
-    if let Some(kind) = asked.terminal.as_ref().and_then(|terminal| terminal.kind.as_ref()) {
+    if let Some(kind) = request.terminal.as_ref().and_then(|terminal| terminal.kind.as_ref()) {
         body["Env"] = json!([format!("TERM={kind}")]);
     }
     let target = format!("/containers/{}/exec", encoded(&container));
@@ -87,14 +87,14 @@ pub async fn attach(
         let _ = report.send(of.end().await);
     });
     let reading = AbortGuard(reading.abort_handle());
-    let first = asked.terminal.map_or(WindowSize { columns: 0, rows: 0 }, |terminal| terminal.size);
+    let first = request.terminal.map_or(WindowSize { columns: 0, rows: 0 }, |terminal| terminal.size);
     let (size, sizes) = watch::channel(first);
     if has_terminal {
         spawn_until(Ends::Sender, Arc::clone(&exec).follow_sizes(sizes));
     }
-    let (held, gone) = oneshot::channel::<()>();
+    let (held, closed) = oneshot::channel::<()>();
     spawn_until(Ends::Sender, async move {
-        let _ = gone.ends_with(Ends::Sender).await;
+        let _ = closed.ends_with(Ends::Sender).await;
         exec.kill().await;
     });
     let end = Box::pin(async move {
@@ -146,9 +146,9 @@ async fn part(
 impl EngineExec {
     /// Its exit.
     async fn end(&self) -> Result<u8, DriverError> {
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_CHECKS {
             let found = state(&self.shared.engine, &self.id).await;
-            let found = found.map_err(|e| failed(self.shared.noted(e).to_string()))?;
+            let found = found.map_err(|e| failed(self.shared.record_error(e).to_string()))?;
             if let (false, Some(code)) = (found.running, found.exit_code) {
                 return Ok(u8::try_from(code).unwrap_or(u8::MAX));
             }
@@ -163,14 +163,14 @@ impl EngineExec {
             let WindowSize { columns, rows } = *sizes.borrow_and_update();
             let target = format!("/exec/{}/resize?h={rows}&w={columns}", encoded(&self.id));
             for _ in 0..SIZES {
-                let asked = self
+                let requested = self
                     .shared
                     .engine
                     .open(RequestMethod::Post, &target, &[], Payload::Whole(Bytes::new()), SOON)
                     .ends_with(Ends::Deadline)
                     .await;
                 // A program that has ended has no size either.
-                if asked.is_ok() || sizes.has_changed().is_err() {
+                if requested.is_ok() || sizes.has_changed().is_err() {
                     break;
                 }
                 tokio::time::sleep(RECHECK).await;
@@ -197,9 +197,9 @@ impl EngineExec {
             let known = pid.and_then(|pid| identity(pid).ok().flatten());
             // The engine may use another PID namespace than this host: only a process of this task is killed.
             let own = pid.and_then(|pid| place::of_process(&shared.sampling.roots.proc, &shared.sampling.layout, pid));
-            let is_ours =
+            let is_own =
                 matches!((&own, &cgroup), (Some(own), Some(task)) if own == task || place::is_below(own, task));
-            match known.filter(|_| is_ours) {
+            match known.filter(|_| is_own) {
                 Some(process) => end_session(process).map_err(|e| e.to_string()),
                 None => Err("its process is not found in the cgroup of the task".to_owned()),
             }

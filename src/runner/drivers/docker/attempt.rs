@@ -27,13 +27,13 @@ use crate::model::signal;
 use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::usage::{Field, Usage};
 use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError, ExecEnd, ExecRequest, ExecSession, call};
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::chain;
 
 /// Delay before an engine that is down is asked again; doubled each time.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 /// Maximum wait for an end without a check: an engine may fail to report one.
-const ASK_EACH: Duration = Duration::from_secs(60);
+const RECHECK_EVERY: Duration = Duration::from_secs(60);
 /// Exit code by which engines report SIGKILL.
 const KILLED: i64 = 137;
 /// Delays before inspections for an OOM kill that an engine reports after the end, in milliseconds. Docker learns of it
@@ -45,7 +45,7 @@ type End = watch::Receiver<Option<Box<AttemptEnd>>>;
 pub struct ContainerAttempt {
     shared: Arc<DockerContext>,
     handle: TaskHandle,
-    kept: ContainerRecord,
+    record: ContainerRecord,
     reader: Option<Arc<TaskReader>>,
     execs: Execs,
     end: End,
@@ -65,21 +65,21 @@ impl ContainerAttempt {
     pub fn running(
         shared: Arc<DockerContext>,
         mut handle: TaskHandle,
-        kept: ContainerRecord,
+        record: ContainerRecord,
         of: &Container,
         found: bool,
     ) -> ContainerAttempt {
         handle.started_at = moment(&of.state.started_at).or(handle.started_at).or_else(|| Some(shared.clock.now()));
-        handle.network = kept.network.choose(of);
-        kept.put(&mut handle);
-        if let Some((id, name)) = &kept.pulled {
+        handle.network = record.network.choose(of);
+        record.put(&mut handle);
+        if let Some((id, name)) = &record.pulled {
             shared.images.hold(id, name, &handle.run_dir, true);
         }
         let pid = u32::try_from(of.state.pid).ok().filter(|pid| *pid > 0);
         handle.main = pid.and_then(|pid| process::identity(pid).ok().flatten());
         let own = pid.and_then(|pid| place::of_process(&shared.sampling.roots.proc, &shared.sampling.layout, pid));
         // Below the own cgroup if the engine was asked for that; otherwise the container's is all that is known.
-        let own = own.filter(|own| handle.cgroup.as_ref().is_none_or(|ours| place::is_below(own, ours)));
+        let own = own.filter(|own| handle.cgroup.as_ref().is_none_or(|own_cgroup| place::is_below(own, own_cgroup)));
         if handle.cgroup.is_none() {
             handle.cgroup.clone_from(&own);
         }
@@ -89,15 +89,16 @@ impl ContainerAttempt {
         });
         let (report, end) = watch::channel(None);
         let following = {
-            let (shared, handle, kept, reader) = (Arc::clone(&shared), handle.clone(), kept.clone(), reader.clone());
-            let beside = handle.clone();
+            let (shared, handle, record, reader) =
+                (Arc::clone(&shared), handle.clone(), record.clone(), reader.clone());
+            let sibling = handle.clone();
             let work = async move {
-                let ended = follow(&shared, &handle, &kept, reader.as_deref()).await;
+                let ended = follow(&shared, &handle, &record, reader.as_deref()).await;
                 report.send_replace(Some(Box::new(ended)));
             };
-            AbortGuard(tokio::spawn(call::beside("wait", beside, work)).abort_handle())
+            AbortGuard(tokio::spawn(call::in_background("wait", sibling, work)).abort_handle())
         };
-        ContainerAttempt { shared, handle, kept, reader, execs: Execs::default(), end, _following: Some(following) }
+        ContainerAttempt { shared, handle, record, reader, execs: Execs::default(), end, _following: Some(following) }
     }
 
     pub fn network(&self) -> Option<&DriverNetwork> {
@@ -107,16 +108,16 @@ impl ContainerAttempt {
     pub fn ended(
         shared: Arc<DockerContext>,
         handle: TaskHandle,
-        kept: ContainerRecord,
+        record: ContainerRecord,
         end: AttemptEnd,
     ) -> ContainerAttempt {
         let (_, end) = watch::channel(Some(Box::new(end)));
-        ContainerAttempt { shared, handle, kept, reader: None, execs: Execs::default(), end, _following: None }
+        ContainerAttempt { shared, handle, record, reader: None, execs: Execs::default(), end, _following: None }
     }
 
     async fn send(&self, name: &str) -> Result<(), DriverError> {
-        let name = match &self.kept.stop_signal {
-            Some(own) if self.kept.default_signal && name == KILL_SIGNAL => own.as_str(),
+        let name = match &self.record.stop_signal {
+            Some(own) if self.record.default_signal && name == KILL_SIGNAL => own.as_str(),
             _ => name,
         };
         if signal::number(name).is_none() && !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+' || b == b'-')
@@ -126,7 +127,11 @@ impl ContainerAttempt {
         if self.end.borrow().is_some() {
             return Err(failed("its container is not running"));
         }
-        self.shared.engine.kill(self.kept.reference(), name).await.map_err(|e| failed(self.shared.noted(e).to_string()))
+        self.shared
+            .engine
+            .kill(self.record.reference(), name)
+            .await
+            .map_err(|e| failed(self.shared.record_error(e).to_string()))
     }
 
     /// Kills by the engine; if that does not respond, by the cgroup.
@@ -134,14 +139,14 @@ impl ContainerAttempt {
         if self.end.borrow().is_some() {
             return Ok(());
         }
-        let id = self.kept.reference();
-        let asked = tokio::time::timeout(call::KILL / 2, self.shared.engine.kill(id, "SIGKILL")).await;
+        let id = self.record.reference();
+        let requested = tokio::time::timeout(call::KILL / 2, self.shared.engine.kill(id, "SIGKILL")).await;
         let late = || Err(EngineError::Unreachable("no answer in time".to_owned()));
-        let error = match asked.unwrap_or_else(|_| late()) {
+        let error = match requested.unwrap_or_else(|_| late()) {
             Ok(()) => return Ok(()),
             // It has ended meanwhile, or was removed.
             Err(EngineError::Refused { status: 404 | 409, message }) if !message.contains("paused") => return Ok(()),
-            Err(error) => self.shared.noted(error),
+            Err(error) => self.shared.record_error(error),
         };
         let Some(path) = self.handle.cgroup.clone() else { return Err(failed(error.to_string())) };
         let shared = Arc::clone(&self.shared);
@@ -150,15 +155,15 @@ impl ContainerAttempt {
     }
 
     async fn remove(&self) -> Result<(), DriverError> {
-        let (shared, id) = (&self.shared, self.kept.reference());
+        let (shared, id) = (&self.shared, self.record.reference());
         match shared.engine.inspect(id).await {
             Ok(container) if container.state.running => return Err(DriverError::StillRunning),
             Ok(_) => {
                 let removed = shared.engine.remove(id, true).await;
-                removed.map_err(|e| failed(format!("cannot remove the container: {}", shared.noted(e))))?;
+                removed.map_err(|e| failed(format!("cannot remove the container: {}", shared.record_error(e))))?;
             }
             Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(failed(format!("cannot remove the container: {}", shared.noted(error)))),
+            Err(error) => return Err(failed(format!("cannot remove the container: {}", shared.record_error(error)))),
         }
         shared.images.release(&shared.engine, &shared.settings, &self.handle.run_dir);
         let (of, handle) = (Arc::clone(shared), self.handle.clone());
@@ -207,13 +212,13 @@ impl Attempt for ContainerAttempt {
     fn exec(&self, command: &[String], timeout: Duration) -> BoxFuture<'_, Result<ExecEnd, DriverError>> {
         let command = command.to_vec();
         Box::pin(async move {
-            let ran = self.execs.run(&self.shared.engine, self.kept.reference(), &command, timeout).await;
-            ran.map_err(|e| failed(self.shared.noted(e).to_string()))
+            let ran = self.execs.run(&self.shared.engine, self.record.reference(), &command, timeout).await;
+            ran.map_err(|e| failed(self.shared.record_error(e).to_string()))
         })
     }
     fn attach(&self, request: ExecRequest) -> BoxFuture<'_, Result<ExecSession, DriverError>> {
         let (shared, cgroup) = (Arc::clone(&self.shared), self.handle.cgroup.clone());
-        Box::pin(attach(shared, self.kept.reference().to_owned(), cgroup, request))
+        Box::pin(attach(shared, self.record.reference().to_owned(), cgroup, request))
     }
     fn destroy(&self) -> BoxFuture<'_, Result<(), DriverError>> {
         Box::pin(self.remove())
@@ -224,16 +229,16 @@ impl Attempt for ContainerAttempt {
 async fn follow(
     shared: &Arc<DockerContext>,
     handle: &TaskHandle,
-    kept: &ContainerRecord,
+    record: &ContainerRecord,
     reader: Option<&TaskReader>,
 ) -> AttemptEnd {
     let (report, reported) = watch::channel(false);
     let waiting = async {
-        let ended = wait(shared, kept.reference()).await;
+        let ended = wait(shared, record.reference()).await;
         report.send_replace(true);
         ended
     };
-    let (ended, (lost_output, problem)) = tokio::join!(waiting, write_logs(shared, handle, kept, reported));
+    let (ended, (lost_output, problem)) = tokio::join!(waiting, write_logs(shared, handle, record, reported));
     let mut end = end_of(shared, handle, ended, reader).await;
     end.lost_output = lost_output;
     end.problems.extend(problem);
@@ -355,12 +360,12 @@ async fn wait(shared: &DockerContext, id: &str) -> ContainerEnd {
         match shared.engine.inspect(id).await {
             Ok(container) if container.state.running => {
                 pause = PAUSES.0;
-                let _ = tokio::time::timeout(ASK_EACH, shared.engine.wait(id)).await;
+                let _ = tokio::time::timeout(RECHECK_EVERY, shared.engine.wait(id)).await;
             }
             Ok(container) => return ContainerEnd::Container(Box::new(container)),
             Err(error) if error.is_not_found() => return ContainerEnd::Removed,
             Err(error) => {
-                let _ = shared.noted(error);
+                let _ = shared.record_error(error);
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(most);
             }
@@ -372,11 +377,11 @@ async fn wait(shared: &DockerContext, id: &str) -> ContainerEnd {
 pub async fn write_logs(
     shared: &DockerContext,
     handle: &TaskHandle,
-    kept: &ContainerRecord,
+    record: &ContainerRecord,
     ended: watch::Receiver<bool>,
 ) -> (LostOutput, Option<String>) {
-    let Some(orders) = kept.logs.clone() else { return Default::default() };
-    let writer = match logs::open(orders, handle.run_dir.clone(), kept.tty).await {
+    let Some(orders) = record.logs.clone() else { return Default::default() };
+    let writer = match logs::open(orders, handle.run_dir.clone(), record.tty).await {
         Ok(writer) => writer,
         Err(error) => return (LostOutput::default(), Some(format!("its logs: {error}"))),
     };
@@ -385,7 +390,7 @@ pub async fn write_logs(
         let _ = over.wait_for(|ended| *ended).ends_with(Ends::Subject).await;
         tokio::time::sleep(logs::REST).await;
     };
-    let follow = logs::follow(Arc::clone(&shared.engine), kept.reference(), writer, ended);
+    let follow = logs::follow(Arc::clone(&shared.engine), record.reference(), writer, ended);
     tokio::select! {
         (writer, problem) = follow => {
             let lost = writer.as_ref().map(logs::ContainerLogWriter::lost).unwrap_or_default();

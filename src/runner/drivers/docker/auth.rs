@@ -130,8 +130,8 @@ mod tests {
     fn docker_auth_file_readable_by_others_or_malformed_fails_without_its_content() {
         use std::os::unix::fs::PermissionsExt;
         let (_dir, path) = file("{\"auths\": secret");
-        let said = of_file(&path, "x").unwrap_err();
-        assert!(said.ends_with("it is not JSON") && !said.contains("secret"), "{said}");
+        let error = of_file(&path, "x").unwrap_err();
+        assert!(error.ends_with("it is not JSON") && !error.contains("secret"), "{error}");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         assert!(of_file(&path, "x").unwrap_err().contains("chmod 600"));
         let (_dir, path) = file(r#"{"auths": {"r": {"auth": "%%%"}}}"#);

@@ -15,8 +15,8 @@ use super::{mounts, pause};
 use crate::host::untrusted;
 use crate::model::task::TaskHandle;
 use crate::runner::drivers::{DriverError, StartRequest};
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::kept::datadir::make_run_dir;
+use crate::runner::persistence::datadir::make_run_dir;
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::chain;
 
 /// Maximum size of a seccomp profile.
@@ -41,8 +41,8 @@ pub async fn start(
     mut handle: TaskHandle,
 ) -> Result<ContainerAttempt, DriverError> {
     let mut config = Config::of(&request.task)?;
-    let mut kept = ContainerRecord::of(&handle)?;
-    let info = shared.look().await.map_err(|e| shared.noted(e).of_start("ask the Docker engine"))?;
+    let mut record = ContainerRecord::of(&handle)?;
+    let info = shared.query_info().await.map_err(|e| shared.record_error(e).of_start("ask the Docker engine"))?;
     let parent = handle.cgroup.as_ref().map(ParentCgroup::of);
     if parent != parent_of(shared, &request, Some(&info)) {
         let message = format!("the Docker engine places containers by {:?} now", info.cgroup_driver);
@@ -51,9 +51,9 @@ pub async fn start(
     let image = shared.images.ensure(&shared.engine, &shared.settings, (&config, &request.dirs.local), &request.events);
     let image = image.ends_with(Ends::Deadline).await.inspect_err(|_| shared.suspect.notify_one())?;
     if image.is_pulled {
-        kept.pulled = Some((image.image.id.clone(), super::images::ImageReference::parse(&config.image).whole()));
+        record.pulled = Some((image.image.id.clone(), super::images::ImageReference::parse(&config.image).whole()));
     }
-    if let Some((id, name)) = &kept.pulled {
+    if let Some((id, name)) = &record.pulled {
         shared.images.hold(id, name, &request.dirs.run, true);
     }
     // The job's own `network_mode` takes precedence over the group's network, as in Nomad.
@@ -63,26 +63,27 @@ pub async fn start(
         None => Ok(()),
     };
     if let Err(error) = joined {
-        clean(shared, &kept, parent, &request.dirs.run).await;
+        clean(shared, &record, parent, &request.dirs.run).await;
         return Err(error);
     }
-    let made = make(shared, (&request, &config), (&handle, &mut kept), (&info, &image.image.id, parent.as_ref())).await;
-    let begun = match made {
-        Ok(()) => run(shared, &mut kept).await,
+    let made =
+        make(shared, (&request, &config), (&handle, &mut record), (&info, &image.image.id, parent.as_ref())).await;
+    let started = match made {
+        Ok(()) => run(shared, &mut record).await,
         Err(error) => Err(error),
     };
-    match begun {
+    match started {
         Ok(container) => {
-            kept.put(&mut handle);
+            record.put(&mut handle);
             handle.boot_id = shared.boot_id.clone();
-            let attempt = ContainerAttempt::running(Arc::clone(shared), handle, kept, &container, false);
+            let attempt = ContainerAttempt::running(Arc::clone(shared), handle, record, &container, false);
             if let Some(network) = attempt.network() {
                 request.events.report(&format!("its address is {network}"));
             }
             Ok(attempt)
         }
         Err(error) => {
-            clean(shared, &kept, parent, &request.dirs.run).await;
+            clean(shared, &record, parent, &request.dirs.run).await;
             Err(error)
         }
     }
@@ -92,7 +93,7 @@ pub async fn start(
 async fn make(
     shared: &Arc<DockerContext>,
     (request, config): (&StartRequest, &Config),
-    (handle, kept): (&TaskHandle, &mut ContainerRecord),
+    (handle, record): (&TaskHandle, &mut ContainerRecord),
     (info, image, parent): (&EngineInfo, &str, Option<&ParentCgroup>),
 ) -> Result<(), DriverError> {
     let blocking = {
@@ -112,18 +113,18 @@ async fn make(
         cgroup_parent: named.as_deref(),
         security_opt,
     })?;
-    let created = match shared.engine.create(&kept.name, &body).await {
+    let created = match shared.engine.create(&record.name, &body).await {
         Err(error) if error.is_conflict() => {
-            give_way(shared, handle, kept, &error).await?;
-            shared.engine.create(&kept.name, &body).await
+            give_way(shared, handle, record, &error).await?;
+            shared.engine.create(&record.name, &body).await
         }
         created => created,
     };
-    let (id, warnings) = created.map_err(|e| shared.noted(e).of_start("create the container"))?;
+    let (id, warnings) = created.map_err(|e| shared.record_error(e).of_start("create the container"))?;
     for warning in warnings.iter().take(5) {
         request.events.report(&format!("the Docker engine warns: {warning}"));
     }
-    kept.id = Some(id);
+    record.id = Some(id);
     Ok(())
 }
 
@@ -171,30 +172,30 @@ fn profile(option: &str) -> Result<String, DriverError> {
 async fn give_way(
     shared: &DockerContext,
     handle: &TaskHandle,
-    kept: &ContainerRecord,
+    record: &ContainerRecord,
     conflict: &EngineError,
 ) -> Result<(), DriverError> {
-    let found = match shared.engine.inspect(&kept.name).await {
+    let found = match shared.engine.inspect(&record.name).await {
         Ok(found) => found,
         // It is gone meanwhile.
         Err(error) if error.is_not_found() => return Ok(()),
-        Err(error) => return Err(shared.noted(error).of_start("look at the container of that name")),
+        Err(error) => return Err(shared.record_error(error).of_start("look at the container of that name")),
     };
     let of_task = |run_dir: &str| Path::new(run_dir).parent() == handle.run_dir.parent();
     if !found.label(label::RUN_DIR).is_some_and(of_task) {
         return Err(start_error(format!("cannot create the container: {conflict}"), false));
     }
     let removed = shared.engine.remove(&found.id, true).await;
-    removed.map_err(|e| shared.noted(e).of_start("remove the container of an earlier attempt"))
+    removed.map_err(|e| shared.record_error(e).of_start("remove the container of an earlier attempt"))
 }
 
 /// How often a container that was started is looked up again.
 const LATE_ANSWERS: u32 = 5;
 
 /// Starts it. Errors: it is not running, or its state is unknown.
-async fn run(shared: &Arc<DockerContext>, kept: &mut ContainerRecord) -> Result<Container, DriverError> {
-    let id = kept.reference().to_owned();
-    shared.engine.start(&id).await.map_err(|e| shared.noted(e).of_start("start the container"))?;
+async fn run(shared: &Arc<DockerContext>, record: &mut ContainerRecord) -> Result<Container, DriverError> {
+    let id = record.reference().to_owned();
+    shared.engine.start(&id).await.map_err(|e| shared.record_error(e).of_start("start the container"))?;
     let mut container = shared.engine.inspect(&id).await;
     // It runs: an engine that answers late under load is no failure of its start.
     for _ in 0..LATE_ANSWERS {
@@ -203,8 +204,8 @@ async fn run(shared: &Arc<DockerContext>, kept: &mut ContainerRecord) -> Result<
         }
         container = shared.engine.inspect(&id).await;
     }
-    let container = container.map_err(|e| shared.noted(e).of_start("look at the container"))?;
-    kept.learn(&container);
+    let container = container.map_err(|e| shared.record_error(e).of_start("look at the container"))?;
+    record.learn(&container);
     Ok(container)
 }
 
@@ -218,12 +219,12 @@ impl ContainerRecord {
 }
 
 /// Undoes a failed start. Failures are logged: the error of the start matters more.
-async fn clean(shared: &Arc<DockerContext>, kept: &ContainerRecord, parent: Option<ParentCgroup>, run_dir: &Path) {
+async fn clean(shared: &Arc<DockerContext>, record: &ContainerRecord, parent: Option<ParentCgroup>, run_dir: &Path) {
     shared.images.release(&shared.engine, &shared.settings, run_dir);
-    if let Some(id) = &kept.id
+    if let Some(id) = &record.id
         && let Err(error) = shared.engine.remove(id, true).await
     {
-        tracing::warn!(container = kept.name, %error, "failed to remove the container of a failed start");
+        tracing::warn!(container = record.name, %error, "failed to remove the container of a failed start");
     }
     let Some(parent) = parent else { return };
     let (of, path) = (Arc::clone(shared), parent.path.clone());

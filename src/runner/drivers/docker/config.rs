@@ -486,7 +486,7 @@ mod tests {
 
     #[test]
     fn each_wrong_value_is_named_with_what_would_be_right() {
-        let said = |more: Value| {
+        let text = |more: Value| {
             let mut config = json!({"image": "x"});
             config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             read(config).unwrap_err()
@@ -520,7 +520,7 @@ mod tests {
             ),
             (json!({"privileged": "perhaps"}), "privileged: must be true or false"),
         ] {
-            let found = said(config.clone());
+            let found = text(config.clone());
             assert!(found.contains(expected), "{config}: {found}");
         }
     }

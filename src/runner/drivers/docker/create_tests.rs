@@ -219,8 +219,8 @@ fn ports_of_the_group_are_published_by_their_labels() {
     assert_eq!(at(&body, "HostConfig/PortBindings"), expected);
     assert_eq!(at(&body, "ExposedPorts"), json!({"80/tcp": {}, "80/udp": {}, "20002/tcp": {}, "20002/udp": {}}));
     request.task.config.insert("ports".to_owned(), json!(["htpp"]));
-    let said = made(&request, &settings(&[])).unwrap_err();
-    assert_eq!(said, "ports: the group's network has no port \"htpp\"; it has: http, same, other");
+    let error = made(&request, &settings(&[])).unwrap_err();
+    assert_eq!(error, "ports: the group's network has no port \"htpp\"; it has: http, same, other");
     // Nothing is published into another container's network.
     request.task.config.insert("network_mode".to_owned(), json!("container:x"));
     assert_eq!(at(&made(&request, &settings(&[])).unwrap(), "HostConfig/PortBindings"), Value::Null);
@@ -235,8 +235,8 @@ fn docker_task_network_ports_are_published_by_the_port_map() {
     assert_eq!(bound.as_object().unwrap().keys().collect::<Vec<_>>(), ["20002/tcp", "20002/udp", "80/tcp", "80/udp"]);
     assert_eq!(at(&body, "Env"), json!(["A=1", "NOMAD_PORT_http=80"]));
     request.ports = vec![port("http", 20_001, 0, false)];
-    let said = made(&request, &settings(&[])).unwrap_err();
-    assert!(said.contains("write to = 80 in the group's port and ports = [\"http\"]"), "{said}");
+    let error = made(&request, &settings(&[])).unwrap_err();
+    assert!(error.contains("write to = 80 in the group's port and ports = [\"http\"]"), "{error}");
 }
 
 #[test]
@@ -249,8 +249,8 @@ fn docker_settings_that_the_agent_forbids_are_refused_with_their_setting() {
         ),
         (json!({"runtime": "kata"}), "the runtime \"kata\" is not allowed: add it to docker.allow_runtimes"),
     ] {
-        let said = made(&request(task(config.clone())), &settings(&[])).unwrap_err();
-        assert!(said.contains(expected), "{config}: {said}");
+        let error = made(&request(task(config.clone())), &settings(&[])).unwrap_err();
+        assert!(error.contains(expected), "{config}: {error}");
     }
 }
 
@@ -298,6 +298,6 @@ fn container_of_a_group_network_joins_the_pause_container_and_publishes_nothing(
     }
     let mut mapped = Config::of(&task(json!({"port_map": {"http": 80}}))).unwrap();
     mapped.network.join("5e5e5e5e5e5e");
-    let said = made_of(&request, &mapped, &settings(&[])).unwrap_err();
-    assert!(said.contains("port_map: \"http\" is no port of the task's own network"), "{said}");
+    let error = made_of(&request, &mapped, &settings(&[])).unwrap_err();
+    assert!(error.contains("port_map: \"http\" is no port of the task's own network"), "{error}");
 }

@@ -32,7 +32,7 @@ pub(super) fn get(name: &str, server: &str, path: &OsStr) -> Result<Option<Auth>
     let program = program(name, path)?;
     let of = |why: String| format!("{} get: {why}", program.display());
     let answer =
-        plugin::ask_with(&program, &["get"], &[], server.as_bytes(), PATIENCE).map_err(|e| of(e.to_string()))?;
+        plugin::run_with(&program, &["get"], &[], server.as_bytes(), PATIENCE).map_err(|e| of(e.to_string()))?;
     match answer.status {
         None => Err(of(format!("no answer within {} s", PATIENCE.as_secs()))),
         Some(status) if status.success() => {
@@ -70,7 +70,7 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
     /// Another test's fork may hold the script open for writing for a moment.
-    fn asked(name: &str, dir: &Path) -> Result<Option<(String, String)>, String> {
+    fn run_helper(name: &str, dir: &Path) -> Result<Option<(String, String)>, String> {
         loop {
             let found = get(name, "r.example:5000", dir.as_os_str());
             if !found.as_ref().is_err_and(|why| why.contains("busy")) {
@@ -85,9 +85,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let echo = "test \"$1\" = get && read -r server; echo \"{\\\"ServerURL\\\": \\\"x\\\", \\\"Username\\\": \\\"me\\\", \\\"Secret\\\": \\\"for $server\\\"}\"";
         helper(dir.path(), "stub", echo);
-        assert_eq!(asked("stub", dir.path()), Ok(Some(("me".to_owned(), "for r.example:5000".to_owned()))));
+        assert_eq!(run_helper("stub", dir.path()), Ok(Some(("me".to_owned(), "for r.example:5000".to_owned()))));
         helper(dir.path(), "empty", "echo 'credentials not found in native keychain'; exit 1");
-        assert_eq!(asked("empty", dir.path()), Ok(None));
+        assert_eq!(run_helper("empty", dir.path()), Ok(None));
     }
 
     #[test]
@@ -95,15 +95,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         helper(dir.path(), "broken", "echo secret; echo secret >&2; exit 3");
         helper(dir.path(), "chatty", "yes secret | head -c 5000000");
-        for (name, says) in [
+        for (name, message) in [
             ("broken", "get: exit status: 3"),
             ("chatty", "docker-credential-chatty get: "),
             ("absent", "there is no program docker-credential-absent"),
             ("../../bin/sh", "is no name of a credential helper"),
             ("", "is no name of a credential helper"),
         ] {
-            let why = asked(name, dir.path()).unwrap_err();
-            assert!(why.contains(says) && !why.contains("secret"), "{name}: {why}");
+            let why = run_helper(name, dir.path()).unwrap_err();
+            assert!(why.contains(message) && !why.contains("secret"), "{name}: {why}");
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::host::http::tunnel::{self, Tunnel, TunnelAnswer};
 use crate::host::http::{Address, HttpError};
 use crate::host::peer::Trust;
 use crate::runner::drivers::DriverError;
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 
 /// Maximum size of facts, of lists of them, and of results of actions.
 const LARGEST: usize = 8 << 20;
@@ -265,9 +265,10 @@ impl DockerEngine {
     pub async fn wait(&self, id: &str) {
         let target = format!("/containers/{}/wait", encoded(id));
         let payload = Payload::Whole(Bytes::new());
-        let answer = exchange::ask((&self.address, Trust::Ours), (RequestMethod::Post, &target), &[], payload)
-            .ends_with(Ends::Deadline)
-            .await;
+        let answer =
+            exchange::send_request((&self.address, Trust::OwnUser), (RequestMethod::Post, &target), &[], payload)
+                .ends_with(Ends::Deadline)
+                .await;
         match answer {
             // The header may arrive long before the body.
             Ok(answer) => drop(answer.whole(LARGEST).ends_with(Ends::Deadline).await),
@@ -283,7 +284,7 @@ impl DockerEngine {
         }
     }
     /// Containers of this agent, running or not.
-    pub async fn ours(&self) -> Result<Vec<ListedContainer>, EngineError> {
+    pub async fn own_containers(&self) -> Result<Vec<ListedContainer>, EngineError> {
         self.labelled(label::RUN_DIR).await
     }
     /// Containers with a label, running or not.
@@ -311,18 +312,18 @@ impl DockerEngine {
         payload: Payload,
         patience: Duration,
     ) -> Result<HttpAnswer, EngineError> {
-        let asked = exchange::ask((&self.address, Trust::Ours), (verb, target), headers, payload);
+        let pending = exchange::send_request((&self.address, Trust::OwnUser), (verb, target), headers, payload);
         let late = |_| EngineError::Unreachable(format!("no answer within {} s", patience.as_secs()));
-        let answer = tokio::time::timeout(patience, asked).await.map_err(late)??;
+        let answer = tokio::time::timeout(patience, pending).await.map_err(late)??;
         if answer.is_success() || answer.status == 304 { Ok(answer) } else { Err(refused(answer).await) }
     }
 
     /// The same for a stream in both directions.
     pub async fn tunnel(&self, target: &str, body: Bytes) -> Result<Box<dyn Tunnel>, EngineError> {
         let headers = [("content-type", "application/json")];
-        let asked = tunnel::open((&self.address, Trust::Ours), ("tcp", target), &headers, body);
+        let request = tunnel::open((&self.address, Trust::OwnUser), ("tcp", target), &headers, body);
         let late = |_| EngineError::Unreachable(format!("no answer within {} s", SOON.as_secs()));
-        match tokio::time::timeout(SOON, asked).await.map_err(late)?? {
+        match tokio::time::timeout(SOON, request).await.map_err(late)?? {
             TunnelAnswer::Open(stream) => Ok(stream),
             TunnelAnswer::Refused(answer) if answer.is_success() => {
                 Err(EngineError::Garbage("an answer instead of a stream".to_owned()))
@@ -367,10 +368,10 @@ async fn refused(answer: HttpAnswer) -> EngineError {
     let status = answer.status;
     let body = tokio::time::timeout(SOON, answer.whole(LARGEST)).await;
     let body = body.ok().and_then(Result::ok).map(|answer| answer.body).unwrap_or_default();
-    let said = serde_json::from_slice::<EngineRefusal>(&body).map(|refusal| refusal.message);
-    let said = said.unwrap_or_else(|_| String::from_utf8_lossy(&body).into_owned());
-    let said: String = said.trim().chars().take(LARGEST_MESSAGE).collect();
-    let message = if said.is_empty() { format!("the Docker engine answers with status {status}") } else { said };
+    let text = serde_json::from_slice::<EngineRefusal>(&body).map(|refusal| refusal.message);
+    let output = text.unwrap_or_else(|_| String::from_utf8_lossy(&body).into_owned());
+    let text: String = output.trim().chars().take(LARGEST_MESSAGE).collect();
+    let message = if text.is_empty() { format!("the Docker engine answers with status {status}") } else { text };
     EngineError::Refused { status, message }
 }
 

@@ -127,7 +127,7 @@ mod tests {
         let hosts = dir.path().join("hosts");
         fs::write(&hosts, "").unwrap();
         request.network.hosts = Some(hosts);
-        let said = mounts(&request, &network(&["a:1.2.3.4", "b:host-gateway"], true)).unwrap_err().to_string();
-        assert!(said.starts_with("extra_hosts[1]: in the network of a group it must be"), "{said}");
+        let error = mounts(&request, &network(&["a:1.2.3.4", "b:host-gateway"], true)).unwrap_err().to_string();
+        assert!(error.starts_with("extra_hosts[1]: in the network of a group it must be"), "{error}");
     }
 }

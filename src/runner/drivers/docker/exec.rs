@@ -14,7 +14,7 @@ use serde_json::json;
 use super::engine::{DockerEngine, EngineError, SOON, encoded, is_id};
 use crate::host::http::exchange::{Payload, RequestMethod};
 use crate::runner::drivers::ExecEnd;
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::lock;
 
 /// Maximum size of its output; the engine discards the rest.

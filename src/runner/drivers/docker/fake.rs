@@ -13,12 +13,12 @@ use crate::model::id::BootId;
 use crate::runner::drivers::{DriverContext, DriverSettings, SupervisorPool};
 
 /// `GET /info`, with its body.
-pub type Asked = (String, String);
+pub type RecordedRequest = (String, String);
 
 pub struct FakeEngine {
     _dir: tempfile::TempDir,
     pub socket: PathBuf,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    requests: Arc<Mutex<Vec<RecordedRequest>>>,
 }
 
 /// A complete response.
@@ -29,8 +29,8 @@ pub fn answer(status: u16, body: &str) -> Vec<u8> {
 impl FakeEngine {
     /// `respond`: the bytes for each request. `None`: the connection is closed.
     pub fn start(respond: impl Fn(&str, &str) -> Option<Vec<u8>> + Send + Sync + 'static) -> FakeEngine {
-        FakeEngine::streaming(move |asked, body, stream| {
-            if let Some(bytes) = respond(asked, body) {
+        FakeEngine::streaming(move |requested, body, stream| {
+            if let Some(bytes) = respond(requested, body) {
                 let _ = stream.write_all(&bytes);
             }
         })
@@ -41,8 +41,8 @@ impl FakeEngine {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("d.sock");
         let listener = UnixListener::bind(&socket).unwrap();
-        let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
-        let (seen, respond) = (Arc::clone(&asked), Arc::new(respond));
+        let requested: Arc<Mutex<Vec<RecordedRequest>>> = Arc::default();
+        let (seen, respond) = (Arc::clone(&requested), Arc::new(respond));
         // Ends with the process of the tests.
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
@@ -50,11 +50,11 @@ impl FakeEngine {
                 std::thread::spawn(move || serve(stream, &seen, respond.as_ref()));
             }
         });
-        FakeEngine { _dir: dir, socket, asked }
+        FakeEngine { _dir: dir, socket, requests: requested }
     }
 
-    pub fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+    pub fn requests(&self) -> Vec<RecordedRequest> {
+        self.requests.lock().unwrap().clone()
     }
 
     pub fn context(&self) -> DriverContext {
@@ -74,7 +74,7 @@ impl FakeEngine {
     }
 }
 
-fn serve(mut stream: UnixStream, seen: &Mutex<Vec<Asked>>, respond: &dyn Fn(&str, &str, &mut UnixStream)) {
+fn serve(mut stream: UnixStream, seen: &Mutex<Vec<RecordedRequest>>, respond: &dyn Fn(&str, &str, &mut UnixStream)) {
     let (mut all, mut piece) = (Vec::new(), [0; 4096]);
     loop {
         let text = String::from_utf8_lossy(&all).into_owned();

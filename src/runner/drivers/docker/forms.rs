@@ -239,8 +239,8 @@ mod tests {
         assert_eq!((form.whole("n"), form.whole("f"), form.flag("on")), (Some(5), Some(5), Some(true)));
         assert_eq!((form.text("t").as_deref(), form.whole("later")), (Some("7"), None));
         assert_eq!((form.whole("bad"), form.whole("half")), (None, None));
-        let said: Vec<_> = form.done().iter().map(ToString::to_string).collect();
-        assert_eq!(said, ["bad: must be a whole number, not \"x\"", "half: must be a whole number, not 1.5"]);
+        let text: Vec<_> = form.done().iter().map(ToString::to_string).collect();
+        assert_eq!(text, ["bad: must be a whole number, not \"x\"", "half: must be a whole number, not 1.5"]);
     }
 
     #[test]
@@ -252,9 +252,9 @@ mod tests {
         let read = |form: &mut ConfigForm<'_>| (form.text("type"), form.flag("readonly"));
         assert_eq!(form.stanzas("mount", read), [(Some("bind".to_owned()), None), (None, None)]);
         assert!(form.stanza("auth", |_| ()).is_some());
-        let said: Vec<_> = form.done().iter().map(ToString::to_string).collect();
+        let text: Vec<_> = form.done().iter().map(ToString::to_string).collect();
         assert_eq!(
-            said,
+            text,
             [
                 "mount[1].readonly: must be true or false, not \"perhaps\"",
                 "mount[1].tpye: is no field of this stanza here; did you mean `type`?",

@@ -22,7 +22,7 @@ const FIRST_SWEEP: Duration = Duration::from_secs(20);
 
 pub struct DockerFingerprints {
     shared: Arc<DockerContext>,
-    said: Option<Fingerprint>,
+    reported: Option<Fingerprint>,
     next_sweep: Instant,
 }
 
@@ -30,13 +30,13 @@ impl DockerFingerprints {
     pub fn begin(shared: &Arc<DockerContext>) -> Box<dyn Fingerprints> {
         Box::new(DockerFingerprints {
             shared: Arc::clone(shared),
-            said: None,
+            reported: None,
             next_sweep: Instant::now() + FIRST_SWEEP,
         })
     }
 
-    async fn look(&self) -> Fingerprint {
-        match self.shared.look().await {
+    async fn check(&self) -> Fingerprint {
+        match self.shared.query_info().await {
             Ok(info) => {
                 let bridge = self.shared.engine.bridge_ip().await;
                 well(&self.shared, &info, bridge)
@@ -91,21 +91,21 @@ impl Fingerprints for DockerFingerprints {
     fn next(&mut self) -> BoxFuture<'_, Option<Fingerprint>> {
         Box::pin(async move {
             loop {
-                if let Some(said) = &self.said {
-                    let pause = match said.health {
+                if let Some(reported) = &self.reported {
+                    let pause = match reported.health {
                         Health::Healthy => WELL,
                         Health::Unhealthy => ILL,
                         Health::Undetected => ABSENT,
                     };
                     let _ = tokio::time::timeout(pause, self.shared.suspect.notified()).await;
                 }
-                let report = self.look().await;
+                let report = self.check().await;
                 if report.health == Health::Healthy && self.next_sweep <= Instant::now() {
                     self.next_sweep = Instant::now() + SWEEP_EACH;
                     recover::sweep(&self.shared).await;
                 }
-                if self.said.as_ref() != Some(&report) {
-                    self.said = Some(report.clone());
+                if self.reported.as_ref() != Some(&report) {
+                    self.reported = Some(report.clone());
                     return Some(report);
                 }
                 // Limits the rate of failed requests.

@@ -21,7 +21,7 @@ use super::settings::Settings;
 use crate::host::beneath;
 use crate::host::http::exchange::{HttpAnswer, Payload, RequestMethod};
 use crate::runner::drivers::{DriverError, EventSink};
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::images::PullOutcome;
 use crate::telemetry::lock;
 use crate::telemetry::metrics::Metrics;

@@ -18,7 +18,7 @@ use super::engine::{DockerEngine, EngineError, LATE, encoded};
 use super::stream::{Decoder, LogPiece, LogStream};
 use crate::host::http::exchange::{Payload, RequestMethod};
 use crate::model::task::LostOutput;
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::supervisor::order::{OrderRecord, OrderWriter};
 use crate::supervisor::orders::LogOrders;
 use crate::supervisor::rotate::Rotator;

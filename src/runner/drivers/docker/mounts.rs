@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::config::{Config, ContainerMount, MountKind, Volume};
 use crate::model::volume::{MountPropagation, TaskVolume};
 use crate::runner::drivers::{DriverError, SeenDirs, StartRequest};
-use crate::runner::kept::datadir::TaskDirs;
+use crate::runner::persistence::datadir::TaskDirs;
 
 /// The directories in a container: Nomad's paths.
 pub fn seen() -> SeenDirs {
@@ -212,7 +212,7 @@ mod tests {
         StartRequest { dirs: dirs.clone(), ..alone }
     }
 
-    fn said(config: &Config, dirs: &TaskDirs, enabled: bool) -> Result<Vec<String>, String> {
+    fn mount_lines(config: &Config, dirs: &TaskDirs, enabled: bool) -> Result<Vec<String>, String> {
         let mounted = mounted(config, &request(dirs), enabled).map_err(|e| e.to_string())?;
         Ok(mounted.binds[3..].to_vec())
     }
@@ -263,13 +263,13 @@ mod tests {
         let top = tempfile::tempdir().unwrap();
         let dirs = dirs(top.path());
         let task = dirs.task.canonicalize().unwrap();
-        let found = said(&volumes(&["local/a/b", "./local", "../alloc/data"]), &dirs, false).unwrap();
+        let found = mount_lines(&volumes(&["local/a/b", "./local", "../alloc/data"]), &dirs, false).unwrap();
         let shared = dirs.shared.canonicalize().unwrap();
         let expected = [task.join("local/a/b"), task.join("local"), shared.join("data")];
         assert_eq!(found, expected.map(|path| format!("{}:/x", path.display())));
         assert!(task.join("local/a/b").is_dir());
         std::fs::write(task.join("local/file"), "x").unwrap();
-        let file = said(&volumes(&["local/file"]), &dirs, false).unwrap();
+        let file = mount_lines(&volumes(&["local/file"]), &dirs, false).unwrap();
         assert_eq!(file, [format!("{}:/x", task.join("local/file").display())]);
     }
 
@@ -281,24 +281,24 @@ mod tests {
         let dirs = dirs(top.path());
         symlink("/etc", dirs.local.join("planted")).unwrap();
         for out in ["/etc", "../../../run", "local/planted", "local/planted/ssl", "local/../../../../etc"] {
-            let refused = said(&volumes(&[out]), &dirs, false).unwrap_err();
+            let refused = mount_lines(&volumes(&[out]), &dirs, false).unwrap_err();
             assert!(refused.contains("outside of the alloc directory: set docker.volumes_enabled"), "{out}: {refused}");
         }
-        assert_eq!(said(&volumes(&["/etc"]), &dirs, true).unwrap(), ["/etc:/x"]);
+        assert_eq!(mount_lines(&volumes(&["/etc"]), &dirs, true).unwrap(), ["/etc:/x"]);
         let driver = Config { volume_driver: Some("nfs".to_owned()), ..volumes(&["name"]) };
-        assert!(said(&driver, &dirs, false).unwrap_err().contains("volume_driver \"nfs\" is not allowed"));
-        assert_eq!(said(&driver, &dirs, true).unwrap(), ["name:/x"]);
+        assert!(mount_lines(&driver, &dirs, false).unwrap_err().contains("volume_driver \"nfs\" is not allowed"));
+        assert_eq!(mount_lines(&driver, &dirs, true).unwrap(), ["name:/x"]);
         let kind =
             MountKind::Volume { source: "v".into(), no_copy: false, labels: vec![], driver: None, options: vec![] };
         let volume =
             Config { mounts: vec![ContainerMount { target: "/v".into(), readonly: false, kind }], ..Config::default() };
-        assert!(said(&volume, &dirs, false).unwrap_err().contains("the volume \"v\" is not allowed"));
+        assert!(mount_lines(&volume, &dirs, false).unwrap_err().contains("the volume \"v\" is not allowed"));
     }
 
     #[test]
     fn a_path_with_a_colon_is_refused_since_it_would_be_another_one() {
         let top = tempfile::tempdir().unwrap();
         let dirs = dirs(&top.path().join("a:b"));
-        assert!(said(&Config::default(), &dirs, false).unwrap_err().contains("cannot have a colon"));
+        assert!(mount_lines(&Config::default(), &dirs, false).unwrap_err().contains("cannot have a colon"));
     }
 }

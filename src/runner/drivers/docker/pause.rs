@@ -53,7 +53,7 @@ enum PauseStart {
     /// It runs in another namespace.
     Elsewhere,
     /// It does not exist.
-    Gone,
+    Missing,
 }
 
 /// Makes sure that the pause container of the alloc runs in its namespace. Returns its ID.
@@ -69,21 +69,24 @@ pub async fn hold(
         let id = match shared.engine.inspect(&name).await {
             Ok(found) => found.id,
             Err(error) if error.is_not_found() => create(shared, request, namespace, info).await?,
-            Err(error) => return Err(shared.noted(error).of_start("look for the pause container of its network")),
+            Err(error) => {
+                return Err(shared.record_error(error).of_start("look for the pause container of its network"));
+            }
         };
         let entered = match shared.engine.start(&id).await {
             Ok(()) => entered(shared, &id, namespace).await?,
             // It is being created or removed.
-            Err(error) if error.is_not_found() || error.is_conflict() => PauseStart::Gone,
-            Err(error) => return Err(shared.noted(error).of_start("start the pause container of its network")),
+            Err(error) if error.is_not_found() || error.is_conflict() => PauseStart::Missing,
+            Err(error) => return Err(shared.record_error(error).of_start("start the pause container of its network")),
         };
         match entered {
             PauseStart::Yes(id) => return Ok(id),
             PauseStart::Elsewhere => {
                 let removed = shared.engine.remove(&id, true).await;
-                removed.map_err(|e| shared.noted(e).of_start("remove the pause container of an earlier network"))?;
+                removed
+                    .map_err(|e| shared.record_error(e).of_start("remove the pause container of an earlier network"))?;
             }
-            PauseStart::Gone => {}
+            PauseStart::Missing => {}
         }
         if Instant::now() > until {
             let namespace = namespace.display();
@@ -132,7 +135,7 @@ async fn create(
         Ok((id, _)) => Ok(id),
         // Another task of the alloc was faster.
         Err(error) if error.is_conflict() => Ok(name),
-        Err(error) => Err(shared.noted(error).of_start("create the pause container of its network")),
+        Err(error) => Err(shared.record_error(error).of_start("create the pause container of its network")),
     }
 }
 
@@ -143,17 +146,17 @@ async fn own_image(shared: &Arc<DockerContext>) -> Result<String, DriverError> {
     let archive =
         archive().ok_or_else(|| start_error("allostat has no pause container for this processor".to_owned(), false))?;
     let layer = layer(&archive);
-    let is_ours = |image: &EngineImage| image.root_fs.layers.as_deref() == Some(std::slice::from_ref(&layer));
-    let look = async || match shared.engine.image(&name).await {
-        Ok(found) => Ok(Some(found).filter(is_ours)),
+    let is_own = |image: &EngineImage| image.root_fs.layers.as_deref() == Some(std::slice::from_ref(&layer));
+    let check = async || match shared.engine.image(&name).await {
+        Ok(found) => Ok(Some(found).filter(is_own)),
         Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(shared.noted(error).of_start("look for the image of pause containers")),
+        Err(error) => Err(shared.record_error(error).of_start("look for the image of pause containers")),
     };
-    if let Some(found) = look().await? {
+    if let Some(found) = check().await? {
         return Ok(found.id);
     }
     images::import(&shared.engine, REPOSITORY, TAG, archive).await?;
-    let imported = look().await?;
+    let imported = check().await?;
     imported
         .map(|image| image.id)
         .ok_or_else(|| start_error(format!("another program gave {name} to another image"), true))
@@ -175,8 +178,10 @@ async fn entered(shared: &Arc<DockerContext>, id: &str, namespace: &Path) -> Res
     loop {
         let container = match shared.engine.inspect(id).await {
             Ok(container) => container,
-            Err(error) if error.is_not_found() => return Ok(PauseStart::Gone),
-            Err(error) => return Err(shared.noted(error).of_start("look at the pause container of its network")),
+            Err(error) if error.is_not_found() => return Ok(PauseStart::Missing),
+            Err(error) => {
+                return Err(shared.record_error(error).of_start("look at the pause container of its network"));
+            }
         };
         let pid = u32::try_from(container.state.pid).ok().filter(|pid| *pid > 0);
         match pid.filter(|_| container.state.running) {
@@ -216,7 +221,7 @@ pub async fn leave(shared: &Arc<DockerContext>, alloc: &AllocId) -> Result<(), D
     let found = match shared.engine.inspect(&name_of(alloc)).await {
         Ok(found) => found,
         Err(error) if error.is_not_found() => return Ok(()),
-        Err(error) => return Err(failed(shared.noted(error).to_string())),
+        Err(error) => return Err(failed(shared.record_error(error).to_string())),
     };
     if found.label(label::NETWORK_OF) != Some(alloc.as_str()) {
         return Ok(());
@@ -225,7 +230,7 @@ pub async fn leave(shared: &Arc<DockerContext>, alloc: &AllocId) -> Result<(), D
 }
 
 async fn remove(shared: &Arc<DockerContext>, container: &Container) -> Result<(), String> {
-    shared.engine.remove(&container.id, true).await.map_err(|e| shared.noted(e).to_string())?;
+    shared.engine.remove(&container.id, true).await.map_err(|e| shared.record_error(e).to_string())?;
     let parent = container.host_config.cgroup_parent.as_deref().and_then(ParentCgroup::of_parent);
     let alloc = container.label(label::NETWORK_OF).unwrap_or_default();
     // A container is removed only if it has the alloc's ID as a label.
@@ -248,7 +253,7 @@ fn is_pause(container: &Container) -> bool {
 pub async fn sweep(shared: &Arc<DockerContext>) {
     let all = match shared.engine.labelled(label::NETWORK_NAMESPACE).await {
         Ok(all) => all,
-        Err(error) => return drop(shared.noted(error)),
+        Err(error) => return drop(shared.record_error(error)),
     };
     for listed in all {
         let namespace = listed.labels.as_ref().and_then(|labels| labels.get(label::NETWORK_NAMESPACE));

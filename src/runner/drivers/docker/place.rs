@@ -99,10 +99,10 @@ impl ParentCgroups {
         cgroup.remove(REMOVE_PATIENCE).map_err(|e| crate::telemetry::chain(&e))?;
         // In hierarchies that the agent does not use, the parents exist for containers alone: the alloc's, and the one
         // of all allocs.
-        let others = layout.hierarchies().iter().filter(|hierarchy| {
+        let rest = layout.hierarchies().iter().filter(|hierarchy| {
             hierarchy.version == CgroupVersion::V1 && layout.placements().all(|used| used.mount != hierarchy.mount)
         });
-        for hierarchy in others {
+        for hierarchy in rest {
             let task = hierarchy.directory(parent.path.as_str());
             task.ancestors().skip(1).take(2).filter(|above| *above != hierarchy.mount).all(is_removed);
         }

@@ -25,7 +25,7 @@ use crate::model::id::AllocId;
 use crate::model::network::DriverNetwork;
 use crate::model::task::TaskHandle;
 use crate::runner::drivers::{DriverError, EventSink, RecoveryOutcome, UnrecordedAttempt};
-use crate::runner::kept::datadir::AttemptDirs;
+use crate::runner::persistence::datadir::AttemptDirs;
 
 pub async fn recover(
     shared: &Arc<DockerContext>,
@@ -33,30 +33,35 @@ pub async fn recover(
     events: &EventSink,
 ) -> Result<RecoveryOutcome, DriverError> {
     let before = handle.network.clone();
-    let mut kept = ContainerRecord::of(&handle)?;
+    let mut record = ContainerRecord::of(&handle)?;
     shared.seen(&handle.run_dir);
-    let found = match shared.engine.inspect(kept.reference()).await {
+    let found = match shared.engine.inspect(record.reference()).await {
         Ok(container) => is_own(&container, &handle).then_some(container),
         Err(error) if error.is_not_found() => None,
-        Err(error) => return Err(shared.noted(error).of_search()),
+        Err(error) => return Err(shared.record_error(error).of_search()),
     };
     let Some(container) = found else {
-        if handle.started_at.is_none() && kept.id.is_none() {
+        if handle.started_at.is_none() && record.id.is_none() {
             // Only its cgroup may exist.
             remove_cgroup(shared, &handle).await?;
             return Ok(RecoveryOutcome::NeverStarted);
         }
         let end = end_of(shared, &handle, ContainerEnd::Removed, None).await;
-        return Ok(RecoveryOutcome::Attempt(Arc::new(ContainerAttempt::ended(Arc::clone(shared), handle, kept, end))));
+        return Ok(RecoveryOutcome::Attempt(Arc::new(ContainerAttempt::ended(
+            Arc::clone(shared),
+            handle,
+            record,
+            end,
+        ))));
     };
     if container.is_new() && handle.started_at.is_none() {
-        shared.engine.remove(&container.id, true).await.map_err(|e| shared.noted(e).of_search())?;
+        shared.engine.remove(&container.id, true).await.map_err(|e| shared.record_error(e).of_search())?;
         remove_cgroup(shared, &handle).await?;
         return Ok(RecoveryOutcome::NeverStarted);
     }
-    kept.learn(&container);
+    record.learn(&container);
     if container.state.running {
-        let attempt = ContainerAttempt::running(Arc::clone(shared), handle, kept, &container, true);
+        let attempt = ContainerAttempt::running(Arc::clone(shared), handle, record, &container, true);
         // The engine's current state counts, not the record.
         if attempt.network() != before.as_ref() {
             let shown = |network: Option<&DriverNetwork>| network.map_or("none".to_owned(), ToString::to_string);
@@ -66,14 +71,14 @@ pub async fn recover(
         return Ok(RecoveryOutcome::Attempt(Arc::new(attempt)));
     }
     let (_report, reported) = watch::channel(true);
-    let (lost_output, problem) = write_logs(shared, &handle, &kept, reported).await;
+    let (lost_output, problem) = write_logs(shared, &handle, &record, reported).await;
     let mut end = end_of(shared, &handle, ContainerEnd::Container(Box::new(container)), None).await;
     end.lost_output = lost_output;
     end.problems.extend(problem);
     let mut handle = handle;
     handle.started_at = end.started_at;
-    kept.put(&mut handle);
-    Ok(RecoveryOutcome::Attempt(Arc::new(ContainerAttempt::ended(Arc::clone(shared), handle, kept, end))))
+    record.put(&mut handle);
+    Ok(RecoveryOutcome::Attempt(Arc::new(ContainerAttempt::ended(Arc::clone(shared), handle, record, end))))
 }
 
 /// By its labels: its name may belong to another container by now. If the data directory was moved, the last parts of
@@ -93,13 +98,14 @@ async fn remove_cgroup(shared: &Arc<DockerContext>, handle: &TaskHandle) -> Resu
 }
 
 /// The containers of this agent, by their run directories. Blocks. Errors: the engine does not respond.
-fn ours(shared: &Arc<DockerContext>) -> Result<Vec<(PathBuf, super::engine::ListedContainer)>, String> {
-    let all = asked(async { shared.engine.ours().await })?.map_err(|e| shared.noted(e).to_string())?;
+fn own_containers(shared: &Arc<DockerContext>) -> Result<Vec<(PathBuf, super::engine::ListedContainer)>, String> {
+    let all = block_on_request(async { shared.engine.own_containers().await })?
+        .map_err(|e| shared.record_error(e).to_string())?;
     Ok(all.into_iter().filter_map(|listed| Some((listed.run_dir()?, listed))).collect())
 }
 
 /// Runs a request from a thread that may block. Errors: there is no runtime for it.
-fn asked<T>(question: impl Future<Output = T>) -> Result<T, String> {
+fn block_on_request<T>(question: impl Future<Output = T>) -> Result<T, String> {
     match tokio::runtime::Handle::try_current() {
         Ok(runtime) => Ok(runtime.block_on(question)),
         Err(_) => {
@@ -114,12 +120,12 @@ pub fn left(shared: &Arc<DockerContext>, place: &AttemptDirs) -> Result<Option<U
     if !shared.is_known() {
         return Ok(None);
     }
-    let all = ours(shared).map_err(failed)?;
+    let all = own_containers(shared).map_err(failed)?;
     let Some((run_dir, listed)) = all.into_iter().find(|(run_dir, _)| *run_dir == place.run_dir) else {
         return Ok(None);
     };
     let lives = listed.lives();
-    let kept = ContainerRecord { id: Some(listed.id), ..ContainerRecord::default() };
+    let record = ContainerRecord { id: Some(listed.id), ..ContainerRecord::default() };
     let mut handle = TaskHandle {
         driver: NAME.to_owned(),
         attempt: place.attempt,
@@ -132,7 +138,7 @@ pub fn left(shared: &Arc<DockerContext>, place: &AttemptDirs) -> Result<Option<U
         driver_state: None,
         network: None,
     };
-    kept.put(&mut handle);
+    record.put(&mut handle);
     Ok(Some(UnrecordedAttempt { handle, lives }))
 }
 
@@ -140,9 +146,9 @@ pub fn left(shared: &Arc<DockerContext>, place: &AttemptDirs) -> Result<Option<U
 /// of other agents are left alone.
 pub async fn sweep(shared: &Arc<DockerContext>) {
     pause::sweep(shared).await;
-    let all = match shared.engine.ours().await {
+    let all = match shared.engine.own_containers().await {
         Ok(all) => all,
-        Err(error) => return drop(shared.noted(error)),
+        Err(error) => return drop(shared.record_error(error)),
     };
     for listed in all.into_iter().filter(|listed| !listed.lives() && listed.state != "created") {
         let Some(run_dir) = listed.run_dir().filter(|run_dir| shared.is_of_this_agent(run_dir) && !run_dir.exists())
@@ -187,6 +193,6 @@ pub fn alive_below(shared: &Arc<DockerContext>, top: &std::path::Path) -> std::i
     if !shared.is_known() {
         return Ok(Vec::new());
     }
-    let all = ours(shared).map_err(std::io::Error::other)?;
+    let all = own_containers(shared).map_err(std::io::Error::other)?;
     Ok(all.into_iter().map(|(run_dir, _)| run_dir).filter(|run_dir| run_dir.starts_with(top)).collect())
 }

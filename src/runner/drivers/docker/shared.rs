@@ -16,8 +16,8 @@ use crate::collectors::Sampling;
 use crate::host::clock::Clock;
 use crate::model::id::BootId;
 use crate::model::task::TaskHandle;
+use crate::runner::blocking_pool::BlockingPool;
 use crate::runner::drivers::{DriverContext, DriverError};
-use crate::runner::places::BlockingPool;
 use crate::supervisor::orders::LogOrders;
 use crate::telemetry::lock;
 
@@ -131,13 +131,13 @@ impl DockerContext {
     }
 
     /// Requests `/info` of the engine.
-    pub async fn look(&self) -> Result<EngineInfo, EngineError> {
+    pub async fn query_info(&self) -> Result<EngineInfo, EngineError> {
         let info = self.engine.info().await?;
         *lock(&self.info) = Some(info.clone());
         Ok(info)
     }
     /// Notes an error of the engine: if it does not respond, its health is checked.
-    pub fn noted(&self, error: EngineError) -> EngineError {
+    pub fn record_error(&self, error: EngineError) -> EngineError {
         if matches!(error, EngineError::Unreachable(_) | EngineError::Garbage(_)) {
             self.suspect.notify_one();
         }

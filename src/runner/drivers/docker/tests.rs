@@ -69,8 +69,8 @@ async fn a_container_is_pulled_created_started_followed_and_removed() {
     let request = request(dir.path(), json!({"image": "r.example/app:1", "command": "x", "network_mode": "none"}));
     let (pulled, inspected) = (AtomicBool::new(false), AtomicUsize::new(0));
     let run_dir = request.dirs.run.clone();
-    let engine = FakeEngine::start(move |asked, _| {
-        let path = asked.split('?').next().unwrap_or_default();
+    let engine = FakeEngine::start(move |requested, _| {
+        let path = requested.split('?').next().unwrap_or_default();
         Some(match path {
             "GET /info" => answer(200, INFO),
             "GET /images/r.example/app:1/json" if !pulled.load(SeqCst) => answer(404, r#"{"message":"No such image"}"#),
@@ -93,9 +93,9 @@ async fn a_container_is_pulled_created_started_followed_and_removed() {
     });
     let context = engine.context();
     let driver = DockerDriver::new(&context);
-    let said: Arc<Mutex<Vec<String>>> = Arc::default();
-    let heard = Arc::clone(&said);
-    let request = StartRequest { events: EventSink::new(move |text| heard.lock().unwrap().push(text)), ..request };
+    let message: Arc<Mutex<Vec<String>>> = Arc::default();
+    let received = Arc::clone(&message);
+    let request = StartRequest { events: EventSink::new(move |text| received.lock().unwrap().push(text)), ..request };
     let logs = request.dirs.logs.clone();
     let handle = driver.prepare(&request).unwrap();
     let attempt = driver.start(request, handle).await.unwrap();
@@ -103,16 +103,16 @@ async fn a_container_is_pulled_created_started_followed_and_removed() {
     assert_eq!((end.status, end.problems), (ExitStatus::Code(3), Vec::new()));
     assert_eq!(std::fs::read_to_string(logs.join("t.stdout.0")).unwrap(), "hello\n");
     attempt.destroy().await.unwrap();
-    let asked: Vec<String> = engine.asked().into_iter().map(|(line, _)| line).collect();
-    let has = |line: &str| assert!(asked.iter().any(|asked| asked == line), "{line}: {asked:#?}");
+    let requests: Vec<String> = engine.requests().into_iter().map(|(line, _)| line).collect();
+    let has = |line: &str| assert!(requests.iter().any(|requested| requested == line), "{line}: {requests:#?}");
     has("POST /images/create?fromImage=r.example%2Fapp&tag=1");
     has("POST /containers/create?name=t-00000000-0000-4000-8000-000000000000");
     has(&format!("POST /containers/{ID}/start"));
     has(&format!("DELETE /containers/{ID}?v=true&force=true"));
     assert_eq!(pulls(&context.metrics), [("success".to_owned(), 1.0)]);
-    let said = said.lock().unwrap().join("; ");
-    assert!(said.contains("pulling the image r.example/app:1") && said.contains("(sha256:aa) in "), "{said}");
-    assert!(said.contains("the Docker engine warns: odd"), "{said}");
+    let message = message.lock().unwrap().join("; ");
+    assert!(message.contains("pulling the image r.example/app:1") && message.contains("(sha256:aa) in "), "{message}");
+    assert!(message.contains("the Docker engine warns: odd"), "{message}");
 }
 
 #[tokio::test]
@@ -122,8 +122,8 @@ async fn a_pull_that_fails_is_the_start_s_error_and_nothing_is_created() {
     {
         let dir = tempfile::tempdir().unwrap();
         let request = request(dir.path(), json!({"image": "app:1", "auth": {"username": "u", "password": "p"}}));
-        let engine = FakeEngine::start(move |asked, _| {
-            Some(match asked.split('?').next().unwrap_or_default() {
+        let engine = FakeEngine::start(move |requested, _| {
+            Some(match requested.split('?').next().unwrap_or_default() {
                 "GET /info" => answer(200, INFO),
                 "POST /images/create" => answer(200, &json!({"error": stream}).to_string()),
                 _ => answer(404, r#"{"message":"No such image"}"#),
@@ -136,7 +136,7 @@ async fn a_pull_that_fails_is_the_start_s_error_and_nothing_is_created() {
             panic!("it did not fail")
         };
         assert_eq!((message, again), (format!("cannot pull app:1: {stream}"), recoverable));
-        assert!(engine.asked().iter().all(|(line, _)| !line.contains("/containers/")));
+        assert!(engine.requests().iter().all(|(line, _)| !line.contains("/containers/")));
         assert_eq!(pulls(&context.metrics), [(counted.to_owned(), 1.0)]);
     }
 }
@@ -157,9 +157,9 @@ async fn a_pull_that_lasts_reports_how_many_layers_are_complete() {
     let (written, mut lines) = tokio::sync::mpsc::unbounded_channel();
     let (go, gate) = std::sync::mpsc::channel::<()>();
     let gate = Mutex::new(gate);
-    let engine = FakeEngine::streaming(move |asked, _, stream| {
+    let engine = FakeEngine::streaming(move |requested, _, stream| {
         let line = |id: &str, status: &str| format!("{}\r\n", json!({"status": status, "id": id}));
-        let whole = match asked.split('?').next().unwrap_or_default() {
+        let whole = match requested.split('?').next().unwrap_or_default() {
             "GET /info" => answer(200, INFO),
             "POST /images/create" => {
                 let mut next = format!("HTTP/1.1 200 OK\r\n\r\n{}", line("a", "Pulling fs layer"));
@@ -214,7 +214,7 @@ async fn docker_engine_that_hangs_or_answers_garbage_is_unhealthy_and_loses_no_t
     std::fs::create_dir_all(&run_dir).unwrap();
     let (state, ended) = (Arc::new(AtomicU8::new(WELL)), Arc::new(AtomicBool::new(false)));
     let (now, over) = (Arc::clone(&state), Arc::clone(&ended));
-    let engine = FakeEngine::start(move |asked, _| {
+    let engine = FakeEngine::start(move |requested, _| {
         let waits_while = |holds: &dyn Fn() -> bool| {
             while holds() {
                 std::thread::sleep(Duration::from_millis(5));
@@ -225,7 +225,7 @@ async fn docker_engine_that_hangs_or_answers_garbage_is_unhealthy_and_loses_no_t
             GARBAGE => return Some(answer(200, "<html>try again later</html>")),
             _ => {}
         }
-        let path = asked.split('?').next().unwrap_or_default();
+        let path = requested.split('?').next().unwrap_or_default();
         Some(match path {
             "GET /info" => answer(200, INFO),
             "GET /networks/bridge" => answer(404, "{}"),
@@ -249,7 +249,7 @@ async fn docker_engine_that_hangs_or_answers_garbage_is_unhealthy_and_loses_no_t
     for (ill, why) in [(HANGS, "no answer within 10 s"), (GARBAGE, "the Docker engine sent an invalid response")] {
         state.store(ill, SeqCst);
         driver.shared.suspect.notify_one();
-        let queries = || engine.asked().iter().filter(|(line, _)| line == "GET /info").count();
+        let queries = || engine.requests().iter().filter(|(line, _)| line == "GET /info").count();
         let before = queries();
         let waits = async {
             while queries() == before {
@@ -278,8 +278,8 @@ async fn docker_recovery_follows_the_answer_of_the_engine() {
     let request = request(dir.path(), json!({"image": "app:1"}));
     let run_dir = request.dirs.run.clone();
     let recovered = async |inspect: Vec<u8>, was_started: bool| {
-        let engine = FakeEngine::start(move |asked, _| {
-            let path = asked.split('?').next().unwrap_or_default();
+        let engine = FakeEngine::start(move |requested, _| {
+            let path = requested.split('?').next().unwrap_or_default();
             Some(match path {
                 _ if path.ends_with("/json") => inspect.clone(),
                 _ if path.ends_with("/logs") => log("rest\n"),
@@ -314,7 +314,7 @@ async fn docker_recovery_follows_the_answer_of_the_engine() {
 async fn an_engine_is_reported_as_it_is_and_each_change_of_it() {
     let well = Arc::new(AtomicBool::new(true));
     let is_well = Arc::clone(&well);
-    let engine = FakeEngine::start(move |asked, _| match asked {
+    let engine = FakeEngine::start(move |requested, _| match requested {
         "GET /info" if is_well.load(SeqCst) => Some(answer(200, INFO)),
         "GET /info" => Some(answer(500, r#"{"message":"out of order"}"#)),
         _ => Some(answer(200, r#"{"IPAM":{"Config":[{"Gateway":"172.17.0.1"}]}}"#)),
@@ -341,8 +341,8 @@ async fn a_signal_of_no_job_is_the_image_s_own() {
     let request = request(dir.path(), json!({"image": "app:1"}));
     let run_dir = request.dirs.run.clone();
     std::fs::create_dir_all(&run_dir).unwrap();
-    let engine = FakeEngine::start(move |asked, _| {
-        let path = asked.split('?').next().unwrap_or_default();
+    let engine = FakeEngine::start(move |requested, _| {
+        let path = requested.split('?').next().unwrap_or_default();
         match path {
             _ if path.ends_with("/json") => Some(answer(200, &container("running", &run_dir))),
             _ if path.ends_with("/kill") => Some(answer(204, "")),
@@ -358,7 +358,7 @@ async fn a_signal_of_no_job_is_the_image_s_own() {
     attempt.signal("SIGHUP").await.unwrap();
     attempt.kill().await.unwrap();
     let signals: Vec<String> =
-        engine.asked().into_iter().filter_map(|(line, _)| Some(line.split_once("signal=")?.1.to_owned())).collect();
+        engine.requests().into_iter().filter_map(|(line, _)| Some(line.split_once("signal=")?.1.to_owned())).collect();
     assert_eq!(signals, ["SIGQUIT", "SIGHUP", "SIGKILL"]);
     assert!(matches!(attempt.destroy().await, Err(DriverError::StillRunning)));
 }
@@ -396,8 +396,8 @@ async fn an_oom_kill_that_is_reported_after_the_end_is_the_outcome() {
         let run_dir = request.dirs.run.clone();
         std::fs::create_dir_all(&run_dir).unwrap();
         let inspected = AtomicUsize::new(0);
-        let engine = FakeEngine::start(move |asked, _| {
-            let path = asked.split('?').next().unwrap_or_default();
+        let engine = FakeEngine::start(move |requested, _| {
+            let path = requested.split('?').next().unwrap_or_default();
             let is_late = reported && inspected.fetch_add(1, SeqCst) > 3;
             let mut body: Value = serde_json::from_str(&container("exited", &run_dir)).unwrap();
             body["State"]["ExitCode"] = json!(137);

@@ -26,7 +26,7 @@ impl Config {
 
 fn mode(fields: &mut ConfigFields, name: &'static str, default: NamespaceMode) -> NamespaceMode {
     let Some(text) = fields.text(name).filter(|text| !text.is_empty()) else { return default };
-    fields.kept(NamespaceMode::parse(&text).map_err(|why| error(name, why))).unwrap_or(default)
+    fields.or_collect(NamespaceMode::parse(&text).map_err(|why| error(name, why))).unwrap_or(default)
 }
 
 /// As in Nomad: the default ones that this agent allows, plus the added ones, without the dropped ones.
@@ -55,7 +55,7 @@ fn named(fields: &mut ConfigFields, name: &'static str) -> Vec<(usize, Capabilit
             let advice = near.map(|near| format!("did you mean `{near}`?"));
             ConfigProblem { advice, ..error(&format!("{name}[{at}]"), message) }
         };
-        found.extend(fields.kept(capability(text).map_err(problem)).map(|one| (at, one)));
+        found.extend(fields.or_collect(capability(text).map_err(problem)).map(|one| (at, one)));
     }
     found
 }

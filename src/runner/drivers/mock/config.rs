@@ -74,5 +74,5 @@ impl Config {
 
 fn small(fields: &mut ConfigFields<'_>, name: &'static str) -> Option<u8> {
     let number = fields.number(name)?;
-    fields.kept(u8::try_from(number).map_err(|_| error(name, format!("must be 0 to 255, not {number}"))))
+    fields.or_collect(u8::try_from(number).map_err(|_| error(name, format!("must be 0 to 255, not {number}"))))
 }

@@ -77,7 +77,7 @@ impl Faults {
             let at = calls.iter().position(|c| *c == call).ok_or_else(|| unknown("call", &call, &calls, true));
             let known = Fault::ALL.iter().find(|f| f.word() == fault);
             let known = known.ok_or_else(|| unknown("fault", &fault, &words, false));
-            if let (Some(at), Some(known)) = (fields.kept(at), fields.kept(known)) {
+            if let (Some(at), Some(known)) = (fields.or_collect(at), fields.or_collect(known)) {
                 faults.0[at] = Some(*known);
             }
         }

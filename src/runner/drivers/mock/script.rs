@@ -12,12 +12,12 @@ use super::faults::endless_text;
 use crate::jobspec::quantity::parse_duration;
 use crate::model::nearest::nearest;
 use crate::runner::drivers::{BoxFuture, Fingerprint, Fingerprints, Health};
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::lock;
 
 words! {
     /// A step of a script.
-    Saying {
+    FingerprintStep {
         Healthy = "healthy", "it starts tasks";
         Unhealthy = "unhealthy", "it cannot start tasks now: they wait";
         Undetected = "undetected", "a requirement is missing on this host: the same";
@@ -35,7 +35,7 @@ pub struct Script(Arc<Mutex<ScriptPosition>>);
 
 #[derive(Debug)]
 struct ScriptPosition {
-    steps: Vec<(Saying, Option<Duration>)>,
+    steps: Vec<(FingerprintStep, Option<Duration>)>,
     at: usize,
     /// When the step at this position is due. `None`: with the first call.
     due: Option<Instant>,
@@ -44,12 +44,12 @@ struct ScriptPosition {
 /// Healthy, forever.
 impl Default for Script {
     fn default() -> Script {
-        Script::of(vec![(Saying::Healthy, None)])
+        Script::of(vec![(FingerprintStep::Healthy, None)])
     }
 }
 
 impl Script {
-    fn of(steps: Vec<(Saying, Option<Duration>)>) -> Script {
+    fn of(steps: Vec<(FingerprintStep, Option<Duration>)>) -> Script {
         Script(Arc::new(Mutex::new(ScriptPosition { steps, at: 0, due: None })))
     }
 
@@ -62,14 +62,14 @@ impl Script {
             let word = if at == last { "the last step has no end" } else { "missing duration" };
             return Err(format!("step {}: {word}", at + 1));
         }
-        if steps[0].0 == Saying::Again {
+        if steps[0].0 == FingerprintStep::Again {
             return Err("there is nothing before `again`".to_owned());
         }
         Ok(Script::of(steps))
     }
 
     /// Continues from its position.
-    pub fn go_on(&self) -> Box<dyn Fingerprints> {
+    pub fn resume(&self) -> Box<dyn Fingerprints> {
         Box::new(self.clone())
     }
 
@@ -80,19 +80,19 @@ impl Script {
     }
 
     /// Takes the step that is due.
-    fn advance(&self) -> Option<Saying> {
+    fn advance(&self) -> Option<FingerprintStep> {
         let mut place = lock(&self.0);
-        if place.steps.get(place.at)?.0 == Saying::Again {
+        if place.steps.get(place.at)?.0 == FingerprintStep::Again {
             place.at = 0;
         }
-        let (saying, lasts) = place.steps[place.at];
+        let (step, lasts) = place.steps[place.at];
         place.at += 1;
         place.due = lasts.map(|lasts| Instant::now() + lasts);
-        Some(saying)
+        Some(step)
     }
 }
 
-fn step(text: &str) -> Result<(Saying, Option<Duration>), String> {
+fn step(text: &str) -> Result<(FingerprintStep, Option<Duration>), String> {
     let (word, lasts) = match text.split_once(' ') {
         Some((word, lasts)) => {
             let lasts = parse_duration(lasts.trim()).map_err(|e| format!("{text:?}: {e}"))?;
@@ -100,50 +100,52 @@ fn step(text: &str) -> Result<(Saying, Option<Duration>), String> {
         }
         None => (text, None),
     };
-    let known = Saying::ALL.iter().find(|known| known.word() == word);
-    let words = || Saying::ALL.iter().map(|known| known.word());
+    let known = FingerprintStep::ALL.iter().find(|known| known.word() == word);
+    let words = || FingerprintStep::ALL.iter().map(|known| known.word());
     let advice = || match nearest(word, words()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("there are {}", words().collect::<Vec<_>>().join(", ")),
     };
-    known.map(|saying| (*saying, lasts)).ok_or_else(|| format!("{word:?} is no step; {}", advice()))
+    known.map(|script_step| (*script_step, lasts)).ok_or_else(|| format!("{word:?} is no step; {}", advice()))
 }
 
 fn report(health: Health) -> Fingerprint {
-    let said = match health {
+    let text = match health {
         Health::Healthy => "runs nothing: for tests",
         Health::Unhealthy | Health::Undetected => "as configured",
     };
     let attributes =
         if health == Health::Healthy { [("pretends".to_owned(), "1".to_owned())].into() } else { BTreeMap::new() };
-    Fingerprint { attributes, ..Fingerprint::of(health, said) }
+    Fingerprint { attributes, ..Fingerprint::of(health, text) }
 }
 
 impl Fingerprints for Script {
     #[allow(clippy::panic)] // The configured fault.
     fn next(&mut self) -> BoxFuture<'_, Option<Fingerprint>> {
         Box::pin(async move {
-            let saying = match self.due() {
+            let step = match self.due() {
                 Some(due) => {
                     tokio::time::sleep_until(due).await;
                     self.advance()
                 }
                 None => None,
             };
-            match saying {
-                Some(Saying::Healthy) => Some(report(Health::Healthy)),
-                Some(Saying::Unhealthy) => Some(report(Health::Unhealthy)),
-                Some(Saying::Undetected) => Some(report(Health::Undetected)),
-                Some(Saying::Garbage) => {
+            match step {
+                Some(FingerprintStep::Healthy) => Some(report(Health::Healthy)),
+                Some(FingerprintStep::Unhealthy) => Some(report(Health::Unhealthy)),
+                Some(FingerprintStep::Undetected) => Some(report(Health::Undetected)),
+                Some(FingerprintStep::Garbage) => {
                     let names = (0..1_000).map(|n| (format!("{n}\u{7}\n"), endless_text()));
                     let attributes =
                         names.chain([(String::new(), String::new()), ("known".to_owned(), "1".to_owned())]);
-                    let said = endless_text();
-                    Some(Fingerprint { attributes: attributes.collect(), ..Fingerprint::of(Health::Healthy, said) })
+                    let text = endless_text();
+                    Some(Fingerprint { attributes: attributes.collect(), ..Fingerprint::of(Health::Healthy, text) })
                 }
-                Some(Saying::End) => None,
-                Some(Saying::Die) => panic!("the mock driver is configured to panic in `fingerprint`"),
-                Some(Saying::Hang | Saying::Again) | None => std::future::pending().ends_with(Ends::Caller).await,
+                Some(FingerprintStep::End) => None,
+                Some(FingerprintStep::Die) => panic!("the mock driver is configured to panic in `fingerprint`"),
+                Some(FingerprintStep::Hang | FingerprintStep::Again) | None => {
+                    std::future::pending().ends_with(Ends::Caller).await
+                }
             }
         })
     }
@@ -155,13 +157,13 @@ mod tests {
 
     #[test]
     fn mock_script_errors_name_the_wrong_step() {
-        let said = |text: &str| Script::parse(text).map(drop).unwrap_err();
-        assert_eq!(said("helthy"), "\"helthy\" is no step; did you mean `healthy`?");
-        assert!(said("").contains("is no step; there are healthy"));
-        assert_eq!(said("healthy, unhealthy"), "step 1: missing duration");
-        assert_eq!(said("healthy 3s"), "step 1: the last step has no end");
-        assert!(said("healthy soon, end").starts_with("\"healthy soon\""));
-        assert_eq!(said("again"), "there is nothing before `again`");
+        let error = |text: &str| Script::parse(text).map(drop).unwrap_err();
+        assert_eq!(error("helthy"), "\"helthy\" is no step; did you mean `healthy`?");
+        assert!(error("").contains("is no step; there are healthy"));
+        assert_eq!(error("healthy, unhealthy"), "step 1: missing duration");
+        assert_eq!(error("healthy 3s"), "step 1: the last step has no end");
+        assert!(error("healthy soon, end").starts_with("\"healthy soon\""));
+        assert_eq!(error("again"), "there is nothing before `again`");
         Script::parse("undetected 3s, healthy 1m, unhealthy 250ms, end 1s, again").unwrap();
     }
 
@@ -169,11 +171,11 @@ mod tests {
     async fn steps_are_reported_in_time_and_continue_from_the_position() {
         let script = Script::parse("unhealthy 2s, end 1s, healthy").unwrap();
         let before = Instant::now();
-        let mut first = script.go_on();
+        let mut first = script.resume();
         assert_eq!(first.next().await.map(|f| f.health), Some(Health::Unhealthy));
         assert_eq!(first.next().await, None);
         assert_eq!(before.elapsed(), Duration::from_secs(2));
-        let mut second = script.go_on();
+        let mut second = script.resume();
         assert_eq!(second.next().await.map(|f| f.health), Some(Health::Healthy));
         assert_eq!(before.elapsed(), Duration::from_secs(3));
         assert!(tokio::time::timeout(Duration::from_secs(3600), second.next()).await.is_err(), "it stays so");

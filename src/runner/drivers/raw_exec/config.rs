@@ -42,7 +42,7 @@ impl Config {
 fn oom_score_adj(fields: &mut ConfigFields) -> Option<u16> {
     let value = fields.number("oom_score_adj")?;
     let in_range = u16::try_from(value).ok().filter(|_| value <= MOST);
-    fields.kept(in_range.ok_or_else(|| error("oom_score_adj", format!("must be 0 to {MOST}, not {value}"))))
+    fields.or_collect(in_range.ok_or_else(|| error("oom_score_adj", format!("must be 0 to {MOST}, not {value}"))))
 }
 
 /// Matches the texts between the stars, each as early as possible: no pattern takes long.
@@ -70,7 +70,7 @@ mod tests {
     }
 
     /// The remaining names, in order.
-    fn kept(config: &Config, env: &[&str]) -> Vec<String> {
+    fn remaining_names(config: &Config, env: &[&str]) -> Vec<String> {
         let mut env: Vec<(String, String)> = env.iter().map(|name| ((*name).to_owned(), String::new())).collect();
         config.deny(&mut env);
         let mut names: Vec<String> = env.into_iter().map(|(name, _)| name).collect();
@@ -82,9 +82,9 @@ mod tests {
     fn denied_variables_are_left_out_by_name_and_pattern() {
         let config = read(&json!({"denied_envvars": ["HOME", "AWS_*", "*_TOKEN", "A*B*C"]})).unwrap();
         let env = ["HOME", "HOMES", "AWS_KEY", "AWS", "GIT_TOKEN", "TOKEN_", "AxBxC", "ABxCx"];
-        assert_eq!(kept(&config, &env), ["ABxCx", "AWS", "HOMES", "TOKEN_"]);
+        assert_eq!(remaining_names(&config, &env), ["ABxCx", "AWS", "HOMES", "TOKEN_"]);
         let all = Config { denied_envvars: vec!["*".to_owned()], ..Config::default() };
-        assert_eq!(kept(&all, &env), Vec::<String>::new());
+        assert_eq!(remaining_names(&all, &env), Vec::<String>::new());
     }
 
     #[test]

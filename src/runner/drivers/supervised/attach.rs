@@ -17,12 +17,12 @@ use tokio::net::unix::pipe;
 use tokio::sync::{oneshot, watch};
 
 use super::shared::{SupervisionContext, blocking, failed, watched};
-use crate::host::passing;
+use crate::host::fd_passing;
 use crate::host::process::Child;
 use crate::host::pty::{self, WindowSize};
 use crate::model::task::TaskHandle;
 use crate::runner::drivers::{DriverError, ExecRequest, ExecSession};
-use crate::runner::ends::{Ends, EndsWith, spawn_until};
+use crate::runner::wait_ends::{Ends, EndsWith, spawn_until};
 use crate::supervisor::orders::Orders;
 use crate::supervisor::{ATTACH, AttachOrders, AttachReport};
 
@@ -58,13 +58,13 @@ struct HelperStart {
 }
 
 /// Blocks as long as a fork takes.
-fn begin(shared: &SupervisionContext, handle: &TaskHandle, asked: &ExecRequest) -> Result<HelperStart, DriverError> {
+fn begin(shared: &SupervisionContext, handle: &TaskHandle, request: &ExecRequest) -> Result<HelperStart, DriverError> {
     let main = handle.main.filter(|_| handle.boot_id == shared.boot_id);
     let main = main.ok_or_else(|| failed("the main process of the task is not known"))?;
-    let (program, args) = asked.command.split_first().ok_or_else(|| failed("no command"))?;
+    let (program, args) = request.command.split_first().ok_or_else(|| failed("no command"))?;
     let orders = Orders::read(&handle.run_dir).map_err(failed)?;
     let mut orders = Orders { command: program.clone(), args: args.to_vec(), ..orders };
-    let terminal = asked.terminal.as_ref();
+    let terminal = request.terminal.as_ref();
     if let Some(kind) = terminal.and_then(|terminal| terminal.kind.clone()) {
         // `TERM` of the task is for another terminal, or none.
         orders.env.retain(|(name, _)| name != "TERM");
@@ -79,19 +79,19 @@ fn start(shared: &SupervisionContext, orders: &[u8], with_pipes: bool) -> io::Re
     let mut file = std::fs::File::from(rustix::fs::memfd_create("orders", rustix::fs::MemfdFlags::CLOEXEC)?);
     file.write_all(orders)?;
     file.seek(SeekFrom::Start(0))?;
-    let (line, theirs) = passing::pair()?;
+    let (line, peer) = fd_passing::pair()?;
     let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from);
     let pipes = if with_pipes { Some([pipe()?, pipe()?, pipe()?]) } else { None };
     let mut command = Command::new(&shared.pool.program);
     command.arg0("allostat").arg(ATTACH).env_clear().current_dir("/");
-    let helper = command.stdin(theirs).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let helper = command.stdin(peer).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     // The agent must not keep the helper's end of the line.
     drop(command);
     let helper = AttachHelper(Some(Child::from(helper)));
     match pipes {
-        None => passing::send(&line, b"o", &[file.as_fd()])?,
+        None => fd_passing::send(&line, b"o", &[file.as_fd()])?,
         Some([(in_read, in_write), (out_read, out_write), (err_read, err_write)]) => {
-            passing::send(&line, b"o", &[file.as_fd(), in_read.as_fd(), out_write.as_fd(), err_write.as_fd()])?;
+            fd_passing::send(&line, b"o", &[file.as_fd(), in_read.as_fd(), out_write.as_fd(), err_write.as_fd()])?;
             return Ok(HelperStart { line, helper, pipes: Some([in_write, out_read, err_read]) });
         }
     }
@@ -102,11 +102,11 @@ fn start(shared: &SupervisionContext, orders: &[u8], with_pipes: bool) -> io::Re
 pub async fn attach(
     shared: Arc<SupervisionContext>,
     handle: TaskHandle,
-    asked: ExecRequest,
+    request: ExecRequest,
 ) -> Result<ExecSession, DriverError> {
-    let size = asked.terminal.as_ref().map_or(WindowSize { columns: 0, rows: 0 }, |terminal| terminal.size);
-    let begun = blocking(move || begin(&shared, &handle, &asked)).ends_with(Ends::Deadline).await??;
-    let HelperStart { line, helper, pipes } = begun;
+    let size = request.terminal.as_ref().map_or(WindowSize { columns: 0, rows: 0 }, |terminal| terminal.size);
+    let started = blocking(move || begin(&shared, &handle, &request)).ends_with(Ends::Deadline).await??;
+    let HelperStart { line, helper, pipes } = started;
     let cannot = |what: &'static str| move |e: io::Error| failed(format!("{what}: {e}"));
     rustix::io::ioctl_fionbio(&line, true).map_err(|e| failed(e.to_string()))?;
     let line = HelperSocket { socket: watched(line).map_err(cannot("cannot watch the exec session"))?, helper };
@@ -176,7 +176,7 @@ impl HelperSocket {
         let mut message = vec![0; LONGEST_REPORT];
         let (length, descriptors) = loop {
             let mut ready = self.socket.readable().ends_with(Ends::Caller).await.map_err(|e| failed(e.to_string()))?;
-            if let Ok(received) = ready.try_io(|socket| passing::receive(socket, &mut message)) {
+            if let Ok(received) = ready.try_io(|socket| fd_passing::receive(socket, &mut message)) {
                 break received.map_err(|e| failed(e.to_string()))?;
             }
         };

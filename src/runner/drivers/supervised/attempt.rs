@@ -10,7 +10,7 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit};
 
 use super::attach::attach;
 use super::shared::{SupervisionContext, cannot, failed, room, watched};
-use crate::collectors::{TaskReader, kept_peak, parse_final, read_final};
+use crate::collectors::{TaskReader, parse_final, read_final, stored_peak};
 use crate::host::cgroup::Cgroup;
 use crate::host::plugin;
 use crate::host::process::{Process, Rusage, WaitStatus, ended, identity, session};
@@ -18,13 +18,13 @@ use crate::model::id::ProcessId;
 use crate::model::signal;
 use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::usage::{Field, Usage};
+use crate::runner::blocking_pool::BlockingPool;
 use crate::runner::drivers::call::EXEC_MORE;
 use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError, ExecEnd, ExecRequest, ExecSession};
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::places::BlockingPool;
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::supervisor::orders::Orders;
 use crate::supervisor::record::{MainOutcome, RecordSlot, SupervisedEnd, SupervisorRecord};
-use crate::supervisor::{BESIDE, BesideEnd, BesideOrders, ERRORS_KEPT, orders};
+use crate::supervisor::{EXEC_IN_TASK, ExecOrders, MAX_ERROR_CHARS, ProgramEnd, orders};
 use crate::telemetry::chain;
 
 /// How long the processes of an attempt may take to die after its supervisor was killed.
@@ -73,7 +73,7 @@ impl SupervisedAttempt {
     }
 
     pub fn ended(shared: Arc<SupervisionContext>, handle: TaskHandle, mut end: AttemptEnd) -> SupervisedAttempt {
-        add_kept_peak(&shared, &handle, &mut end);
+        add_stored_peak(&shared, &handle, &mut end);
         let end = OnceCell::new_with(Some(Box::new(end)));
         SupervisedAttempt { shared, handle, reader: None, pidfd: None, unnamed: None, _watch: None, end }
     }
@@ -122,9 +122,9 @@ impl SupervisedAttempt {
             Ok(end) => attempt_end(end),
             Err(mut why) => {
                 // A killed supervisor leaves no message.
-                let said = last_words(&handle.run_dir);
-                if !said.is_empty() {
-                    why = format!("{why}; its supervisor could not record its end{said}");
+                let text = last_words(&handle.run_dir);
+                if !text.is_empty() {
+                    why = format!("{why}; its supervisor could not record its end{text}");
                 }
                 let finished_at = self.shared.clock.now();
                 let lost = tokio::task::spawn_blocking(move || clear_up(&shared, &handle, why));
@@ -144,7 +144,7 @@ impl SupervisedAttempt {
         if let Some(shown) = self.reader.as_ref().and_then(|reader| reader.latest()) {
             end.usage.not_below(&shown.usage);
         }
-        add_kept_peak(&self.shared, &self.handle, &mut end);
+        add_stored_peak(&self.shared, &self.handle, &mut end);
         end
     }
 }
@@ -171,8 +171,8 @@ impl Attempt for SupervisedAttempt {
         let (shared, handle, command) = (Arc::clone(&self.shared), self.handle.clone(), command.to_vec());
         Box::pin(async move {
             let pool = Arc::clone(&shared.pool);
-            pool.beside
-                .block(move || run_beside(&shared, &handle, &command, timeout))
+            pool.execs
+                .block(move || exec_in_task(&shared, &handle, &command, timeout))
                 .ends_with(Ends::Deadline)
                 .await
                 .map_err(failed)?
@@ -187,7 +187,7 @@ impl Attempt for SupervisedAttempt {
 }
 
 /// Blocks.
-fn run_beside(
+fn exec_in_task(
     shared: &SupervisionContext,
     handle: &TaskHandle,
     command: &[String],
@@ -199,14 +199,14 @@ fn run_beside(
     let orders = Orders::read(&handle.run_dir).map_err(failed)?;
     let orders = Orders { command: program.clone(), args: args.to_vec(), ..orders };
     let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-    let input = serde_json::to_vec(&BesideOrders { orders, main, timeout_ms }).map_err(|e| failed(e.to_string()))?;
+    let input = serde_json::to_vec(&ExecOrders { orders, main, timeout_ms }).map_err(|e| failed(e.to_string()))?;
     let within = timeout.saturating_add(EXEC_MORE);
-    let answer = plugin::ask_with(&shared.pool.program, &[BESIDE], &[], &input, within);
+    let answer = plugin::run_with(&shared.pool.program, &[EXEC_IN_TASK], &[], &input, within);
     let answer = answer.map_err(|e| failed(format!("cannot run {program}: {e}")))?;
     let code = match serde_json::from_str(&answer.complaint) {
-        Ok(BesideEnd::Code(code)) => Some(code),
-        Ok(BesideEnd::Signal(number)) => Some(128u8.saturating_add(number)),
-        Ok(BesideEnd::Late) => None,
+        Ok(ProgramEnd::Code(code)) => Some(code),
+        Ok(ProgramEnd::Signal(number)) => Some(128u8.saturating_add(number)),
+        Ok(ProgramEnd::Late) => None,
         Err(_) if answer.status.is_none() => None,
         Err(_) => return Err(failed(answer.complaint)),
     };
@@ -267,9 +267,9 @@ fn destroy(shared: &SupervisionContext, handle: &TaskHandle) -> Result<(), Drive
 
 /// The last message of a supervisor, after a colon, if its file still exists.
 fn last_words(run_dir: &Path) -> String {
-    let said = std::fs::read_to_string(run_dir.join(orders::ERRORS_FILE)).unwrap_or_default();
-    let said: String = said.lines().next().unwrap_or_default().chars().take(ERRORS_KEPT).collect();
-    if said.is_empty() { said } else { format!(": {said}") }
+    let text = std::fs::read_to_string(run_dir.join(orders::ERRORS_FILE)).unwrap_or_default();
+    let text: String = text.lines().next().unwrap_or_default().chars().take(MAX_ERROR_CHARS).collect();
+    if text.is_empty() { text } else { format!(": {text}") }
 }
 
 /// Errors: why there is no end: the supervisor died before it wrote one.
@@ -313,10 +313,10 @@ pub fn attempt_end(end: SupervisedEnd) -> AttemptEnd {
 
 /// On cgroup v1 the peak in the last sample is that since the last reset, so peaks persisted before it count too. The
 /// cgroup still exists.
-fn add_kept_peak(shared: &SupervisionContext, handle: &TaskHandle, end: &mut AttemptEnd) {
+fn add_stored_peak(shared: &SupervisionContext, handle: &TaskHandle, end: &mut AttemptEnd) {
     let cgroup = handle.cgroup.as_ref().filter(|_| handle.boot_id == shared.boot_id);
-    let kept = cgroup.and_then(|path| kept_peak(&shared.sampling.layout, path));
-    end.usage.set(Field::memory_peak_bytes, end.usage.memory_peak_bytes().max(kept));
+    let stored = cgroup.and_then(|path| stored_peak(&shared.sampling.layout, path));
+    end.usage.set(Field::memory_peak_bytes, end.usage.memory_peak_bytes().max(stored));
 }
 
 /// Adds values of `wait4` where no cgroup has them: those of all reaped processes, but not of those that were not

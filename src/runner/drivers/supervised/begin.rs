@@ -18,10 +18,10 @@ use crate::host::cgroup::{Cgroup, CgroupError};
 use crate::host::process::{self, Process};
 use crate::model::task::TaskHandle;
 use crate::runner::drivers::{DriverError, StartRequest};
-use crate::runner::kept::datadir::make_run_dir;
+use crate::runner::persistence::datadir::make_run_dir;
 use crate::supervisor::orders::{self, FinalRead, LogOrders, Orders};
 use crate::supervisor::record::{self, MainOutcome, RecordSlot, SupervisedStart, SupervisorRecord};
-use crate::supervisor::{self, ERRORS_KEPT};
+use crate::supervisor::{self, MAX_ERROR_CHARS};
 use crate::telemetry::chain;
 
 /// A supervisor that was spawned and has not reported yet whether its task runs.
@@ -110,7 +110,7 @@ pub fn begin(
     };
     shared.kind.complete(request, &mut orders)?;
     if cgroup.is_none() {
-        let unlimited = work.limits.wants_cgroup(task);
+        let unlimited = work.limits.limits_needing_cgroup(task);
         if !unlimited.is_empty() {
             tracing::warn!(alloc_id = %request.alloc_id, task = %task.name, ?unlimited, "not enforced: no cgroups here");
         }
@@ -119,9 +119,9 @@ pub fn begin(
     // Before anything is created: a task that cannot be watched is not started.
     let watch =
         shared.pool.watch().ok_or_else(|| start_error("no descriptor is left to watch its supervisor", true))?;
-    let begun = place(cgroup.as_ref(), &limits, &denied)
+    let started = place(cgroup.as_ref(), &limits, &denied)
         .and_then(|()| spawn(shared, &orders, &handle.run_dir, cgroup.as_ref()));
-    match begun {
+    match started {
         Ok((supervisor, record, report)) => {
             Ok(SpawnedSupervisor { made: StartRollback { handle, cgroup, supervisor, record }, watch, report })
         }
@@ -167,24 +167,24 @@ fn spawn(
 ) -> Result<(Process, SupervisorRecord, OwnedFd), DriverError> {
     let record = new_record(run_dir)?;
     // No copy of that descriptor: a copy would hold the lock as long as the agent lives.
-    let ours = SupervisorRecord::open(run_dir).and_then(|ours| ours.ok_or_else(|| io::ErrorKind::NotFound.into()));
-    let ours = ours.map_err(run_dir_error("open the record", run_dir))?;
+    let own = SupervisorRecord::open(run_dir).and_then(|own| own.ok_or_else(|| io::ErrorKind::NotFound.into()));
+    let own = own.map_err(run_dir_error("open the record", run_dir))?;
     orders.write(run_dir).map_err(run_dir_error("write the orders", run_dir))?;
     let errors = File::options().create(true).append(true).open(run_dir.join(orders::ERRORS_FILE));
     let errors = errors.map_err(run_dir_error("make a file", run_dir))?;
     let no_pipe = |e: rustix::io::Errno| start_error(format!("cannot make a pipe: {}", io::Error::from(e)), true);
-    let (report, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(no_pipe)?;
-    let streams = [record.into_descriptor(), theirs, errors.into()];
+    let (report, peer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(no_pipe)?;
+    let streams = [record.into_descriptor(), peer, errors.into()];
     let spawner = &shared.pool.spawner;
     let spawned = spawner.spawn(run_dir, &streams);
     // From here on, only a supervisor holds the lock.
     drop(streams);
     match spawned {
-        Ok(supervisor) => Ok((supervisor, ours, report)),
+        Ok(supervisor) => Ok((supervisor, own, report)),
         Err(e) => {
             let why = format!("cannot start its supervisor {}: {e}", spawner.program().display());
             // A spawner that died before its response may have forked one.
-            let left = end_supervisor(&ours, run_dir).and_then(|()| end_all(cgroup, &ours));
+            let left = end_supervisor(&own, run_dir).and_then(|()| end_all(cgroup, &own));
             Err(not_started(why, left))
         }
     }
@@ -259,8 +259,8 @@ fn new_record(run_dir: &Path) -> Result<SupervisorRecord, DriverError> {
 /// same reason.
 fn clean(cgroup: Option<&Cgroup>, run_dir: &Path) {
     if let Some(cgroup) = cgroup {
-        let gone = cgroup.end(Duration::from_secs(2)).and_then(|()| cgroup.remove(Duration::from_secs(1)));
-        if let Err(error) = gone {
+        let removed = cgroup.end(Duration::from_secs(2)).and_then(|()| cgroup.remove(Duration::from_secs(1)));
+        if let Err(error) = removed {
             tracing::warn!(error = chain(&error), cgroup = %cgroup.path, "failed to remove the cgroup of a failed start");
         }
     }
@@ -277,7 +277,7 @@ impl SpawnedSupervisor {
     /// Waits for the supervisor's report. Errors: nothing of the start is left, unless the error says so.
     pub async fn started(self, shared: &Arc<SupervisionContext>) -> Result<SupervisedAttempt, DriverError> {
         let SpawnedSupervisor { mut made, watch, report } = self;
-        let why = match heard(report).await.and_then(|()| made.answer()) {
+        let why = match wait_closed(report).await.and_then(|()| made.answer()) {
             Ok(Some(start)) => {
                 made.handle.boot_id = shared.boot_id.clone();
                 made.handle.supervisor = Some(start.supervisor);
@@ -296,7 +296,7 @@ impl SpawnedSupervisor {
 }
 
 /// Returns when the supervisor has closed its end.
-async fn heard(report: OwnedFd) -> Result<(), DriverError> {
+async fn wait_closed(report: OwnedFd) -> Result<(), DriverError> {
     let cannot = |e: io::Error| start_error(format!("cannot watch the supervisor: {e}"), true);
     let report = watched(report).map_err(cannot)?;
     let answer = tokio::time::timeout(START_PATIENCE, report.readable()).await;
@@ -352,9 +352,9 @@ impl StartRollback {
 
     fn last_words(&self) -> DriverError {
         let _ = self.supervisor.wait();
-        let said = std::fs::read_to_string(self.handle.run_dir.join(orders::ERRORS_FILE)).unwrap_or_default();
-        let said: String = said.trim().chars().take(ERRORS_KEPT).collect();
-        let said = if said.is_empty() { "it was killed".to_owned() } else { said };
-        start_error(format!("its supervisor ended before it had started anything: {said}"), true)
+        let text = std::fs::read_to_string(self.handle.run_dir.join(orders::ERRORS_FILE)).unwrap_or_default();
+        let text: String = text.trim().chars().take(MAX_ERROR_CHARS).collect();
+        let text = if text.is_empty() { "it was killed".to_owned() } else { text };
+        start_error(format!("its supervisor ended before it had started anything: {text}"), true)
     }
 }

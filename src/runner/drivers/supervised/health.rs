@@ -6,18 +6,18 @@ use tokio::sync::watch;
 
 use super::shared::SupervisionContext;
 use crate::runner::drivers::{BoxFuture, Fingerprint, Fingerprints, Health};
-use crate::runner::ends::{Ends, EndsWith};
+use crate::runner::wait_ends::{Ends, EndsWith};
 
 pub struct SupervisedFingerprints {
     shared: Arc<SupervisionContext>,
     full: watch::Receiver<()>,
     /// `None`: no fingerprint yet.
-    said: Option<Health>,
+    reported: Option<Health>,
 }
 
 impl SupervisedFingerprints {
     pub fn begin(shared: &Arc<SupervisionContext>) -> Box<dyn Fingerprints> {
-        Box::new(SupervisedFingerprints { full: shared.pool.when_full(), shared: Arc::clone(shared), said: None })
+        Box::new(SupervisedFingerprints { full: shared.pool.when_full(), shared: Arc::clone(shared), reported: None })
     }
 
     fn now(&self) -> Fingerprint {
@@ -35,8 +35,8 @@ impl Fingerprints for SupervisedFingerprints {
         Box::pin(async move {
             loop {
                 let report = self.now();
-                if self.said != Some(report.health) {
-                    self.said = Some(report.health);
+                if self.reported != Some(report.health) {
+                    self.reported = Some(report.health);
                     return Some(report);
                 }
                 match self.shared.pool.is_full() {

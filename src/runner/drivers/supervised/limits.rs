@@ -64,14 +64,14 @@ impl LimitsConfig {
     }
 
     /// The limits that need a cgroup, by name, for the log.
-    pub fn wants_cgroup(&self, task: &Task) -> Vec<&'static str> {
-        self.wants_controllers(task).map(|(field, _)| field).collect()
+    pub fn limits_needing_cgroup(&self, task: &Task) -> Vec<&'static str> {
+        self.needed_controllers(task).map(|(field, _)| field).collect()
     }
 
     /// The first limit that no controller here can enforce: the start would be refused.
     pub fn lacks_controller(&self, task: &Task, layout: &Layout) -> Result<(), DriverError> {
         let lacking = |(_, names): &(_, &[&str])| names.iter().all(|name| layout.controller(name).is_none());
-        self.wants_controllers(task).find(lacking).map_or(Ok(()), |(field, names)| {
+        self.needed_controllers(task).find(lacking).map_or(Ok(()), |(field, names)| {
             let message =
                 format!("cannot be limited here: this host gives its tasks no {} controller", names.join(" or "));
             Err(DriverError::Limit { field, message })
@@ -79,10 +79,10 @@ impl LimitsConfig {
     }
 
     /// Each limit with the controllers that can enforce it.
-    fn wants_controllers(&self, task: &Task) -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
+    fn needed_controllers(&self, task: &Task) -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
         const IO: &[&str] = &["io", "blkio"];
         let resources = &task.resources;
-        let wanted: [(_, &'static [&'static str], _); 7] = [
+        let requested: [(_, &'static [&'static str], _); 7] = [
             ("resources.cpu", &["cpu"], resources.cpu_shares.is_some()),
             ("resources.memory", &["memory"], resources.memory_bytes.is_some()),
             ("resources.memory_max", &["memory"], resources.memory_max_bytes.is_some()),
@@ -91,7 +91,7 @@ impl LimitsConfig {
             ("config.io_read_bps", IO, self.io_read_bps.is_some()),
             ("config.io_write_bps", IO, self.io_write_bps.is_some()),
         ];
-        wanted.into_iter().filter_map(|(field, controllers, is)| is.then_some((field, controllers)))
+        requested.into_iter().filter_map(|(field, controllers, is)| is.then_some((field, controllers)))
     }
 
     /// Looks up the disks. `directory` is the task's.
@@ -129,7 +129,7 @@ impl LimitsConfig {
 fn pids(fields: &mut ConfigFields) -> Option<u64> {
     let limit = fields.number("pids_limit")?;
     let message = || format!("must be at least 1 and at most {MOST_PIDS}, not {limit}");
-    fields.kept((1..=MOST_PIDS).contains(&limit).then_some(limit).ok_or_else(|| error("pids_limit", message())))
+    fields.or_collect((1..=MOST_PIDS).contains(&limit).then_some(limit).ok_or_else(|| error("pids_limit", message())))
 }
 
 fn quota(fields: &mut ConfigFields, cpu: Option<u64>) -> Option<Quota> {
@@ -181,11 +181,11 @@ fn rate(fields: &mut ConfigFields, name: &'static str) -> Option<Rate> {
                     let message = format!("{device:?} is no device: its path starts with /dev/");
                     fields.refuse(ConfigProblem { of_name: true, ..error(&field, message) });
                 }
-                rates.extend(fields.kept(positive(&field, bps)).map(|bps| (device.clone(), bps)));
+                rates.extend(fields.or_collect(positive(&field, bps)).map(|bps| (device.clone(), bps)));
             }
             Some(Rate::Devices(rates))
         }
-        value => fields.kept(positive(name, value)).map(Rate::Here),
+        value => fields.or_collect(positive(name, value)).map(Rate::Here),
     }
 }
 
@@ -246,7 +246,7 @@ mod tests {
     fn config(task: &Task) -> Result<LimitsConfig, DriverError> {
         Ok(ProgramConfig::of(ConfigFields::new(&task.config), task)?.limits)
     }
-    fn said(text: &str, cpu: Option<u64>) -> String {
+    fn described(text: &str, cpu: Option<u64>) -> String {
         config(&task(text, cpu)).unwrap_err().to_string()
     }
 
@@ -260,20 +260,21 @@ mod tests {
 
     #[test]
     fn impossible_settings_are_refused_with_valid_ones() {
-        assert_eq!(said("{}", None), "command: is needed; add command = \"/path/to/program\"");
+        assert_eq!(described("{}", None), "command: is needed; add command = \"/path/to/program\"");
         let hard = r#"{"command": "x", "cpu_hard_limit": true}"#;
-        assert_eq!(said(hard, None), "cpu_hard_limit: needs `cpu` in `resources`: 1000 is one core");
-        assert!(said(hard, Some(9)).contains("must be 10 or more"), "{}", said(hard, Some(9)));
-        assert!(said(r#"{"command": "x", "cpu_cfs_period": 50000}"#, Some(9)).contains("cpu_hard_limit = true"));
+        assert_eq!(described(hard, None), "cpu_hard_limit: needs `cpu` in `resources`: 1000 is one core");
+        assert!(described(hard, Some(9)).contains("must be 10 or more"), "{}", described(hard, Some(9)));
+        assert!(described(r#"{"command": "x", "cpu_cfs_period": 50000}"#, Some(9)).contains("cpu_hard_limit = true"));
         assert!(
-            said(r#"{"command": "x", "cpu_hard_limit": true, "cpu_cfs_period": 999}"#, Some(9)).contains("1000 to")
+            described(r#"{"command": "x", "cpu_hard_limit": true, "cpu_cfs_period": 999}"#, Some(9))
+                .contains("1000 to")
         );
-        assert!(said(r#"{"command": "x", "pids_limit": 0}"#, None).contains("at least 1"));
-        assert!(said(r#"{"command": "x", "pids_limit": 4194305}"#, None).contains("at most 4194304"));
+        assert!(described(r#"{"command": "x", "pids_limit": 0}"#, None).contains("at least 1"));
+        assert!(described(r#"{"command": "x", "pids_limit": 4194305}"#, None).contains("at most 4194304"));
         assert!(config(&task(r#"{"command": "x", "pids_limit": 4194304}"#, None)).is_ok());
-        assert!(said(r#"{"command": "x", "io_read_bps": "1mb"}"#, None).contains("bytes per second"));
-        assert!(said(r#"{"command": "x", "io_read_bps": {"sda": 5}}"#, None).contains("starts with /dev/"));
-        assert!(said(r#"{"command": "x", "pid_limit": 5}"#, None).contains("did you mean `pids_limit`?"));
+        assert!(described(r#"{"command": "x", "io_read_bps": "1mb"}"#, None).contains("bytes per second"));
+        assert!(described(r#"{"command": "x", "io_read_bps": {"sda": 5}}"#, None).contains("starts with /dev/"));
+        assert!(described(r#"{"command": "x", "pid_limit": 5}"#, None).contains("did you mean `pids_limit`?"));
     }
 
     #[test]
@@ -286,7 +287,7 @@ mod tests {
         task.resources.memory_max_bytes = Some(2 << 20);
         let limits = limited.limits(&task, Path::new("/")).unwrap();
         assert_eq!((limits.memory_bytes, limits.memory_reservation_bytes), (Some(2 << 20), Some(1 << 20)));
-        assert_eq!(limited.wants_cgroup(&task), ["resources.memory", "resources.memory_max"]);
+        assert_eq!(limited.limits_needing_cgroup(&task), ["resources.memory", "resources.memory_max"]);
     }
 
     /// Promise (Input validation): A limit that no controller of this host can enforce is refused at its place by
@@ -312,7 +313,7 @@ mod tests {
         let expected = "resources.memory: cannot be limited here: this host gives its tasks no memory controller";
         assert_eq!(refused(&limited).as_deref(), Some(expected));
         let limited = task(r#"{"command": "x", "io_read_bps": 5}"#, None);
-        assert!(refused(&limited).is_some_and(|said| said.ends_with("no io or blkio controller")));
+        assert!(refused(&limited).is_some_and(|message| message.ends_with("no io or blkio controller")));
     }
 
     #[test]

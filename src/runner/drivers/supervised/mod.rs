@@ -8,7 +8,7 @@ mod attach;
 mod attempt;
 mod begin;
 mod health;
-mod left;
+mod leftovers;
 mod limits;
 mod recover;
 mod shared;
@@ -29,8 +29,8 @@ use super::{
 };
 use crate::model::job::Task;
 use crate::model::task::TaskHandle;
-use crate::runner::ends::{Ends, EndsWith};
-use crate::runner::kept::datadir::{AttemptDirs, TaskDirs};
+use crate::runner::persistence::datadir::{AttemptDirs, TaskDirs};
+use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::supervisor;
 
 pub use self::attempt::end_session;
@@ -51,47 +51,48 @@ impl SupervisedDriver {
         SupervisedDriver { shared: Arc::new(SupervisionContext::new(context, Box::new(kind))) }
     }
 
-    async fn start_it(&self, request: StartRequest, handle: TaskHandle) -> Result<Arc<dyn Attempt>, DriverError> {
+    async fn start_attempt(&self, request: StartRequest, handle: TaskHandle) -> Result<Arc<dyn Attempt>, DriverError> {
         let shared = Arc::clone(&self.shared);
         let permit = Arc::clone(&self.shared.pool.starts)
             .acquire_owned()
             .ends_with(Ends::Permit)
             .await
             .map_err(|e| failed(e.to_string()))?;
-        let begun = blocking(move || {
+        let started = blocking(move || {
             let _permit = permit;
             begin::begin(&shared, &request, handle)
         })
         .await??;
-        Ok(Arc::new(begun.started(&self.shared).await?))
+        Ok(Arc::new(started.started(&self.shared).await?))
     }
 
     /// Inspects an attempt once, on a thread.
     async fn inspect(&self, handle: TaskHandle) -> Result<recover::SupervisorState, DriverError> {
         const WAITS: u8 = 0;
-        const BEGUN: u8 = 1;
+        const STARTED: u8 = 1;
         const CALLED_OFF: u8 = 2;
         let turn = Arc::new(AtomicU8::new(WAITS));
         let take = |turn: &AtomicU8, to| turn.compare_exchange(WAITS, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        let (shared, places, own) = (Arc::clone(&self.shared), Arc::clone(&self.shared.pool.looks), Arc::clone(&turn));
+        let (shared, places, own) =
+            (Arc::clone(&self.shared), Arc::clone(&self.shared.pool.recoveries), Arc::clone(&turn));
         let no_thread = || DriverError::Wanting { message: "no thread is left to inspect it".to_owned() };
-        let looking = async move {
+        let inspection = async move {
             let place = places.acquire_owned().ends_with(Ends::Permit).await.map_err(|e| failed(e.to_string()))?;
             blocking(move || {
                 let _place = place;
-                if take(&own, BEGUN) { recover::inspect(&shared, handle) } else { Err(no_thread()) }
+                if take(&own, STARTED) { recover::inspect(&shared, handle) } else { Err(no_thread()) }
             })
             .await?
         };
-        tokio::pin!(looking);
-        match tokio::time::timeout(THREAD_PATIENCE, &mut looking).await {
+        tokio::pin!(inspection);
+        match tokio::time::timeout(THREAD_PATIENCE, &mut inspection).await {
             Ok(found) => found,
             Err(_) if take(&turn, CALLED_OFF) => Err(no_thread()),
-            Err(_) => looking.ends_with(Ends::Deadline).await,
+            Err(_) => inspection.ends_with(Ends::Deadline).await,
         }
     }
 
-    async fn recover_it(&self, handle: TaskHandle) -> Result<RecoveryOutcome, DriverError> {
+    async fn recover_attempt(&self, handle: TaskHandle) -> Result<RecoveryOutcome, DriverError> {
         let started = tokio::time::Instant::now();
         let mut pause = Duration::from_millis(2);
         let why = loop {
@@ -173,7 +174,7 @@ impl Driver for SupervisedDriver {
     fn unenforced(&self, task: &Task) -> Vec<UnenforcedField> {
         let mut all = self.shared.kind.unenforced(task);
         let (Some(why), Ok(work)) = (&self.shared.no_cgroups, self.shared.kind.work(task)) else { return all };
-        let limits = work.limits.wants_cgroup(task).into_iter();
+        let limits = work.limits.limits_needing_cgroup(task).into_iter();
         all.extend(limits.map(|field| UnenforcedField { field, why: format!("this agent has no cgroups: {why}") }));
         all
     }
@@ -183,13 +184,13 @@ impl Driver for SupervisedDriver {
         Ok(request.handle(self.shared.kind.name(), &self.shared.boot_id, cgroup))
     }
     fn start(&self, request: StartRequest, handle: TaskHandle) -> BoxFuture<'_, Result<Arc<dyn Attempt>, DriverError>> {
-        Box::pin(self.start_it(request, handle))
+        Box::pin(self.start_attempt(request, handle))
     }
     fn recover(&self, handle: TaskHandle, _: EventSink) -> BoxFuture<'_, Result<RecoveryOutcome, DriverError>> {
-        Box::pin(self.recover_it(handle))
+        Box::pin(self.recover_attempt(handle))
     }
     fn left(&self, place: &AttemptDirs) -> Result<Option<UnrecordedAttempt>, DriverError> {
-        left::left(&self.shared, place)
+        leftovers::left(&self.shared, place)
     }
     fn alive_below(&self, top: &Path) -> io::Result<Vec<PathBuf>> {
         supervisor::all_below(top)

@@ -70,7 +70,7 @@ pub fn inspect(shared: &Arc<SupervisionContext>, mut handle: TaskHandle) -> Resu
             }
             slots
         }
-        None if same_boot => return gone(shared, handle),
+        None if same_boot => return recover_without_record(shared, handle),
         None => (RecordSlot::Empty, RecordSlot::Empty, false),
     };
     if let RecordSlot::Written(start) = &start {
@@ -173,8 +173,11 @@ fn held_by_its_supervisor(handle: &TaskHandle) -> std::io::Result<Option<Supervi
 
 /// Neither a record nor a supervisor: it was never started, or its record was removed. Blocks as long as it takes to
 /// kill what is left.
-fn gone(shared: &Arc<SupervisionContext>, handle: TaskHandle) -> Result<SupervisorState, DriverError> {
-    if came_to_nothing(shared, &handle)? {
+fn recover_without_record(
+    shared: &Arc<SupervisionContext>,
+    handle: TaskHandle,
+) -> Result<SupervisorState, DriverError> {
+    if was_never_started(shared, &handle)? {
         return Ok(SupervisorState::NeverStarted);
     }
     let why = "its record was removed, and its supervisor is gone".to_owned();
@@ -185,7 +188,7 @@ fn gone(shared: &Arc<SupervisionContext>, handle: TaskHandle) -> Result<Supervis
 
 /// Whether an attempt was never started, as far as is known: its directory was created before its handle was recorded,
 /// and its supervisor would have written to it.
-fn came_to_nothing(shared: &SupervisionContext, handle: &TaskHandle) -> Result<bool, DriverError> {
+fn was_never_started(shared: &SupervisionContext, handle: &TaskHandle) -> Result<bool, DriverError> {
     if handle.supervisor.is_some() || handle.main.is_some() || handle.started_at.is_some() {
         return Ok(false);
     }
@@ -232,8 +235,8 @@ pub fn abandon(
     }
     // Processes of an earlier boot are gone.
     if handle.boot_id == shared.boot_id {
-        let kept = |left: String| failed(format!("{why}; it cannot be killed: {left}"));
-        end_all(shared, &handle, record).map_err(kept)?;
+        let stored = |left: String| failed(format!("{why}; it cannot be killed: {left}"));
+        end_all(shared, &handle, record).map_err(stored)?;
     }
     let end = clear_up(shared, &handle, why);
     Ok(SupervisedAttempt::ended(Arc::clone(shared), handle, end))
@@ -261,7 +264,7 @@ fn end_all(
     };
     end_task()?;
     loop {
-        let gone = match (&supervisor, handle.supervisor, &record) {
+        let removed = match (&supervisor, handle.supervisor, &record) {
             (Some(supervisor), _, _) => supervisor.has_ended().map_err(|e| e.to_string())?,
             (None, Some(_), _) => true,
             // An unknown process: the free lock shows that it is gone.
@@ -269,7 +272,7 @@ fn end_all(
             (None, None, Ok(None)) => true,
             (None, None, Err(e)) => return Err(format!("its record: {e}")),
         };
-        if gone {
+        if removed {
             return end_task();
         }
         if Instant::now() > until {

@@ -15,14 +15,14 @@ pub fn limits(fields: &mut ConfigFields) -> Vec<ResourceLimit> {
         fields.refuse(error("ulimit", message));
         return Vec::new();
     };
-    limits.iter().filter_map(|(name, value)| fields.kept(limit(name, value))).collect()
+    limits.iter().filter_map(|(name, value)| fields.or_collect(limit(name, value))).collect()
 }
 
 /// Adds the soft limit on descriptors for tasks whose job sets none; the agent has raised its own.
 pub fn with_descriptors(mut limits: Vec<ResourceLimit>, soft: Option<u64>) -> Vec<ResourceLimit> {
     const DESCRIPTORS: &str = "nofile";
     if soft.is_some() && !limits.iter().any(|limit| limit.name == DESCRIPTORS) {
-        let here = ResourceLimit { name: DESCRIPTORS.to_owned(), soft, hard: None }.here();
+        let here = ResourceLimit { name: DESCRIPTORS.to_owned(), soft, hard: None }.current();
         limits.extend(here.map(|here| ResourceLimit { soft: soft.min(here.hard.or(soft)), ..here }));
     }
     limits
@@ -96,21 +96,24 @@ mod tests {
 
     #[test]
     fn invalid_limit_is_refused_with_a_valid_form() {
-        let said = |config: &str| read(config).unwrap_err();
+        let error = |config: &str| read(config).unwrap_err();
         assert_eq!(
-            said(r#"{"ulimit": {"nofiles": 1}}"#),
+            error(r#"{"ulimit": {"nofiles": 1}}"#),
             "ulimit.nofiles: is no limit of a process; did you mean `nofile`?"
         );
-        assert!(said(r#"{"ulimit": {"RLIMIT_X_Y_Z": 1}}"#).contains("there are as, core"));
+        assert!(error(r#"{"ulimit": {"RLIMIT_X_Y_Z": 1}}"#).contains("there are as, core"));
         assert_eq!(
-            said(r#"{"ulimit": {"nofile": "4096:1024"}}"#),
+            error(r#"{"ulimit": {"nofile": "4096:1024"}}"#),
             "ulimit.nofile: its soft limit is above its hard one: \"4096:1024\""
         );
-        assert!(said(r#"{"ulimit": {"core": "unlimited:0"}}"#).contains("above its hard one"));
+        assert!(error(r#"{"ulimit": {"core": "unlimited:0"}}"#).contains("above its hard one"));
         for wrong in [r#""""#, r#""1:2:3""#, r#""1:""#, r#""1k""#, "1.5", "-2", "true", "[1]", "18446744073709551615"] {
-            let said = said(&format!(r#"{{"ulimit": {{"nofile": {wrong}}}}}"#));
-            assert!(said.contains("\"SOFT:HARD\" or one number") && said.ends_with(&format!("not {wrong}")), "{said}");
+            let output = error(&format!(r#"{{"ulimit": {{"nofile": {wrong}}}}}"#));
+            assert!(
+                output.contains("\"SOFT:HARD\" or one number") && output.ends_with(&format!("not {wrong}")),
+                "{output}"
+            );
         }
-        assert!(said(r#"{"ulimit": 5}"#).starts_with("ulimit: must be limits by their names"));
+        assert!(error(r#"{"ulimit": 5}"#).starts_with("ulimit: must be limits by their names"));
     }
 }

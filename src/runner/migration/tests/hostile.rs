@@ -108,7 +108,7 @@ fn rights_that_a_hostile_peer_could_grant_are_not_taken_over() {
     std::fs::write(old.join("alloc/data/suid"), "x").unwrap();
     set_mode(&old.join("alloc/data/suid"), 0o6755);
     site.fetch(&serve_archive(archive_of(&old))).unwrap();
-    install(&site.ground("127.0.0.1:1")).unwrap();
+    install(&site.scope("127.0.0.1:1")).unwrap();
     assert_eq!(site.alloc_dir().join("alloc/data/suid").metadata().unwrap().mode() & 0o7777, 0o755);
 }
 

@@ -57,8 +57,8 @@ fn peer_that_hangs_ends_by_timeout_and_a_cancelled_transfer_at_once() {
     site.is_untouched();
     let source = MigrationSource::parse("old/5f0dc4f8", MigrationFailure::Fail).unwrap();
     let late = Site::new();
-    let ground = MigrationGround { until: Instant::now() + Duration::from_millis(300), ..late.ground(&address) };
-    is_retried(fetch(&source, &ground), "migrate.deadline");
+    let scope = MigrationScope { until: Instant::now() + Duration::from_millis(300), ..late.scope(&address) };
+    is_retried(fetch(&source, &scope), "migrate.deadline");
     late.is_untouched();
     let site = Site::new();
     let cancelled = Arc::clone(&site.cancelled);

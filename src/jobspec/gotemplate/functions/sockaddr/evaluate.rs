@@ -32,18 +32,18 @@ pub(super) fn evaluate(
                 AddressSet::Interface(name) => {
                     let name = tools.pattern(name)?;
                     let of_name = |one: &InterfaceAddress| name.is_match(&one.interface) && is_forwardable(one);
-                    sorted(kept(all, of_name), &BY_SIZE)
+                    sorted(retained(all, of_name), &BY_SIZE)
                 }
             };
             Ok(list.first().map(|one| one.block.ip.to_string()).unwrap_or_default())
         }
         SockaddrPipeline::Ips(set) => {
             let list = match set {
-                AddressSet::Private => kept(all, |one| blocks::is_special(one.block) && is_forwardable(one)),
-                AddressSet::Public => kept(all, |one| !blocks::is_special(one.block)),
+                AddressSet::Private => retained(all, |one| blocks::is_special(one.block) && is_forwardable(one)),
+                AddressSet::Public => retained(all, |one| !blocks::is_special(one.block)),
                 AddressSet::Interface(name) => {
                     let name = tools.pattern(name)?;
-                    kept(all, |one| name.is_match(&one.interface))
+                    retained(all, |one| name.is_match(&one.interface))
                 }
             };
             let list = sorted(list, &BY_SIZE);
@@ -68,9 +68,9 @@ fn source(of: ListSource, all: Vec<InterfaceAddress>) -> Vec<InterfaceAddress> {
     let is_usable = |one: &InterfaceAddress| is_forwardable(one) && one.flags & UP != 0;
     match of {
         ListSource::All => all,
-        ListSource::Default => kept(all, |one| one.is_default),
-        ListSource::Private => sorted(kept(all, |one| is_usable(one) && blocks::is_special(one.block)), &BY_USE),
-        ListSource::Public => sorted(kept(all, |one| is_usable(one) && !blocks::is_special(one.block)), &BY_USE),
+        ListSource::Default => retained(all, |one| one.is_default),
+        ListSource::Private => sorted(retained(all, |one| is_usable(one) && blocks::is_special(one.block)), &BY_USE),
+        ListSource::Public => sorted(retained(all, |one| is_usable(one) && !blocks::is_special(one.block)), &BY_USE),
     }
 }
 
@@ -78,7 +78,7 @@ fn is_forwardable(one: &InterfaceAddress) -> bool {
     blocks::is_forwardable(one.block)
 }
 
-fn kept(mut list: Vec<InterfaceAddress>, keep: impl Fn(&InterfaceAddress) -> bool) -> Vec<InterfaceAddress> {
+fn retained(mut list: Vec<InterfaceAddress>, keep: impl Fn(&InterfaceAddress) -> bool) -> Vec<InterfaceAddress> {
     list.retain(keep);
     list
 }

@@ -1,0 +1,165 @@
+//! The documents name what is there: each test, module and file that `docs/nomad-tests.md` and `docs/security.md` give
+//! as a proof exists, and so does each place to which `CONTRIBUTING.md` sends contributors who add something.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use crate::house::source::walk;
+
+const PAPER: &str = "docs/nomad-tests.md";
+const SECURITY: &str = "docs/security.md";
+const PLACES: &str = "CONTRIBUTING.md";
+/// What can be named: functions of the tests, modules (by their files), other files.
+struct There {
+    tests: BTreeSet<String>,
+    modules: BTreeSet<String>,
+}
+
+fn there() -> There {
+    let (mut tests, mut modules) = (BTreeSet::new(), BTreeSet::new());
+    for root in ["src", "tests", "benches", "fake-nvml", "xtask/src"] {
+        walk(Path::new(root), &mut |path| {
+            if path.extension().is_some_and(|e| e == "rs") {
+                modules.extend(path.with_extension("").iter().map(|part| part.to_string_lossy().into_owned()));
+                tests.extend(tests_in(&fs::read_to_string(path).expect("source must be readable")));
+            }
+        });
+    }
+    There { tests, modules }
+}
+
+/// The functions behind `#[test]` and its like, whatever stands between.
+pub fn tests_in(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut marked = false;
+    for line in text.lines().map(str::trim) {
+        if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
+            marked = true;
+        } else if let Some((_, rest)) = line.split_once("fn ").filter(|_| marked) {
+            found.push(rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect());
+            marked = false;
+        }
+    }
+    found
+}
+
+/// `a::{b_…,c}` names `a::b_…` and `a::c`.
+fn expanded(name: &str) -> Vec<String> {
+    let Some((head, rest)) = name.split_once('{') else { return vec![name.to_owned()] };
+    let (inside, tail) = rest.split_once('}').unwrap_or((rest, ""));
+    inside.split(',').map(|one| format!("{head}{}{tail}", one.trim())).collect()
+}
+
+fn is_there(name: &str, there: &There) -> bool {
+    if name.contains('/') {
+        return Path::new(name).exists();
+    }
+    let last = name.rsplit("::").next().unwrap_or(name);
+    let mut tests = there.tests.iter();
+    match (last.strip_prefix('…'), last.strip_suffix('…')) {
+        (Some(middle), Some(_)) => tests.any(|test| test.contains(middle.trim_end_matches('…'))),
+        (Some(end), None) => tests.any(|test| test.ends_with(end)),
+        (None, Some(beginning)) => tests.any(|test| test.starts_with(beginning)),
+        (None, None) => there.tests.contains(last) || there.modules.contains(last),
+    }
+}
+
+/// What stands in the second column of the tables, between backticks.
+fn proofs(text: &str) -> Vec<(usize, String)> {
+    let rows = text.lines().enumerate().filter(|(_, line)| line.starts_with("| ") && !line.starts_with("| **"));
+    rows.flat_map(|(at, line)| {
+        let proof = line.split(" | ").nth(1).unwrap_or_default();
+        let names = proof.split('`').skip(1).step_by(2).flat_map(expanded);
+        names.map(move |name| (at + 1, name)).collect::<Vec<_>>()
+    })
+    .collect()
+}
+
+#[test]
+fn proofs_of_the_table_of_nomads_tests_exist() {
+    let there = there();
+    let text = fs::read_to_string(PAPER).expect("the paper must be readable");
+    let proofs = proofs(&text);
+    assert!(proofs.len() > 15, "the proofs were not found: {}", proofs.len());
+    let missing = proofs.into_iter().filter(|(_, name)| !is_there(name, &there));
+    let missing: Vec<_> = missing.map(|(line, name)| format!("{PAPER}:{line}: {name}")).collect();
+    assert!(missing.is_empty(), "there is no such test, module or file:\n{}", missing.join("\n"));
+}
+
+#[test]
+fn a_proof_that_is_not_there_is_missed() {
+    let there = There {
+        tests: tests_in("#[test]\n#[should_panic]\nfn a_b_c() {}").into_iter().collect(),
+        modules: ["m".to_owned()].into(),
+    };
+    let text = "| promise | test | where |\n| x `no` | `m::{a_b_…,b_…}`, `…a_b_c`, `m`, `n`, `src/none.rs` | host |";
+    let missing: Vec<_> = proofs(text).into_iter().filter(|(_, n)| !is_there(n, &there)).map(|(_, n)| n).collect();
+    assert_eq!(missing, ["m::b_…", "n", "src/none.rs"]);
+}
+
+/// Of each row of the table of inputs: its line, the input, and the tests in its last column.
+fn inputs(text: &str) -> Vec<(usize, &str, Vec<String>)> {
+    let lines = text.lines().enumerate().skip_while(|(_, line)| !line.starts_with("| input | who can write it |"));
+    let rows = lines.skip(2).take_while(|(_, line)| line.starts_with('|'));
+    rows.map(|(at, line)| {
+        let cells: Vec<&str> = line.trim_matches(['|', ' ']).split(" | ").collect();
+        let tests = cells.get(4).map(|cell| cell.split('`').skip(1).step_by(2).flat_map(expanded).collect());
+        (at + 1, cells[0], tests.unwrap_or_default())
+    })
+    .collect()
+}
+
+#[test]
+fn every_input_of_the_security_model_names_its_tests() {
+    let there = there();
+    let text = fs::read_to_string(SECURITY).expect("the paper must be readable");
+    let inputs = inputs(&text);
+    assert!(inputs.len() >= 27, "the table was not found: {}", inputs.len());
+    let mut wrong = Vec::new();
+    for (line, input, tests) in inputs {
+        if tests.is_empty() {
+            wrong.push(format!("{SECURITY}:{line}: no test is named for {input:?}"));
+        }
+        let missing = tests.iter().filter(|name| !is_there(name, &there));
+        wrong.extend(missing.map(|name| format!("{SECURITY}:{line}: there is no test {name}")));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let table = "| input | who can write it | limit | enforced by | test |\n|---|---|---|---|---|\n\
+                 | a | b | c | `d` | `m::{x,y_…}` |\n| e | f | g | h |\n\nend";
+    let expected = [(3, "a", vec!["m::x".to_owned(), "m::y_…".to_owned()]), (4, "e", vec![])];
+    assert_eq!(self::inputs(table), expected);
+}
+
+/// Of a row of "where does it go?": places that are not there, and lists that are not in the file named beside them.
+fn astray(row: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for cell in row.split(" | ") {
+        let names = cell.split('`').skip(1).step_by(2);
+        let (places, lists): (Vec<&str>, Vec<&str>) = names.partition(|name| name.contains(['/', '.']));
+        for place in &places {
+            let there = place.split_once('<').map_or(*place, |(directory, _)| directory);
+            if !Path::new(there).exists() {
+                wrong.push((*place).to_owned());
+            }
+        }
+        if let [file] = places[..] {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            wrong.extend(lists.iter().filter(|list| !text.contains(**list)).map(|list| format!("{list} in {file}")));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn every_documented_place_for_new_code_exists() {
+    let text = fs::read_to_string(PLACES).expect("the paper must be readable");
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| ")).collect();
+    assert!(rows.len() > 10, "the table was not found");
+    let wrong: Vec<String> = rows.into_iter().flat_map(astray).collect();
+    assert!(wrong.is_empty(), "{PLACES} sends to what is not there:\n{}", wrong.join("\n"));
+    assert_eq!(
+        astray("| x | `src/none/<name>.rs` | `NOWHERE`, `src/lib.rs` |"),
+        ["src/none/<name>.rs", "NOWHERE in src/lib.rs"]
+    );
+}

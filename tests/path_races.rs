@@ -1,0 +1,316 @@
+//! A user of a task who exchanges directories and files by links, as fast as a thread can, while the agent works below
+//! the task's directory: nothing outside is read, written, created, removed or given away.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use allostat::host::access::DIRECTORY;
+use allostat::host::beneath::{self, FileRights};
+use allostat::host::disk_usage;
+use allostat::host::foreign_tree::ForeignTree;
+use allostat::host::secrets_fs;
+use allostat::host::transfer::{MoveResult, RootedPath, move_dir};
+use allostat::host::tree;
+use allostat::runner::write_snapshot;
+use rustix::fs::{FileType, Mode, RenameFlags, mknodat, renameat_with};
+
+use crate::common::{how_many, is_root, patience};
+
+const INSIDE: &str = "inside";
+const OUTSIDE: &str = "outside";
+/// Of the task.
+const USER: (u32, u32) = (4_001, 4_001);
+
+/// ```text
+/// root/d/e/f        what an operation works on: INSIDE
+/// outside/e/f, /f   where each exchanged component leads: OUTSIDE
+/// ```
+struct RaceDirs {
+    top: tempfile::TempDir,
+    /// On another file system.
+    other: tempfile::TempDir,
+}
+
+impl RaceDirs {
+    fn new() -> RaceDirs {
+        let dirs = RaceDirs {
+            top: tempfile::tempdir().expect("a directory"),
+            other: tempfile::tempdir_in("/dev/shm").expect("a directory in memory"),
+        };
+        fs::create_dir(dirs.root()).expect("it is new");
+        fs::create_dir_all(dirs.outside().join("e")).expect("it is new");
+        for file in ["e/f", "f"] {
+            fs::write(dirs.outside().join(file), OUTSIDE).expect("it is ours");
+        }
+        fs::set_permissions(dirs.outside().join("f"), fs::Permissions::from_mode(0o640)).expect("it is ours");
+        dirs.fill();
+        dirs
+    }
+    fn root(&self) -> PathBuf {
+        self.top.path().join("root")
+    }
+    fn outside(&self) -> PathBuf {
+        self.top.path().join("outside")
+    }
+
+    /// Makes what an operation took away, and what the racer exchanges it by. The racer runs meanwhile: what fails is
+    /// made the next time.
+    fn fill(&self) {
+        let (root, outside) = (self.root(), self.outside());
+        let _ = fs::create_dir(root.join("d"));
+        let _ = fs::create_dir(root.join("d/e"));
+        let _ = beneath::write(&root, &["d", "e", "f"], INSIDE.as_bytes(), FileRights { mode: 0o644, owner: None });
+        let _ = symlink(&outside, root.join(".d"));
+        for (parent, target) in [(&["d"][..], outside.join("e")), (&["d", "e"], outside.join("f"))] {
+            // Not through a link: the racer is the attacker, not this.
+            if let Ok(directory) = beneath::directory(&root, parent, None) {
+                let _ = rustix::fs::symlinkat(&target, &directory, ".link");
+                let _ = mknodat(&directory, ".fifo", FileType::Fifo, Mode::RWXU, 0);
+            }
+        }
+    }
+
+    /// Exchanges each component by its link or FIFO, and back. Of two paths one could lead outside by now, so both
+    /// names are in one open directory.
+    fn exchange(&self) {
+        let (root, swap) = (self.root(), RenameFlags::EXCHANGE);
+        let below = [(&["d"][..], "e", ".link"), (&["d", "e"], "f", ".link"), (&["d", "e"], "f", ".fifo")];
+        let top = fs::File::open(&root).expect("it is ours");
+        for _ in 0..2 {
+            let _ = renameat_with(&top, "d", &top, ".d", swap);
+        }
+        for (parent, one, two) in below {
+            let Ok(directory) = beneath::directory(&root, parent, None) else { continue };
+            for _ in 0..2 {
+                let _ = renameat_with(&directory, one, &directory, two, swap);
+            }
+        }
+    }
+
+    /// All of what is outside: names, kinds, modes, owners and texts.
+    fn picture(&self) -> Vec<String> {
+        fn walk(at: &Path, into: &mut Vec<String>) {
+            let about = fs::symlink_metadata(at).expect("it is there");
+            let text = if about.is_file() { fs::read_to_string(at).expect("it is ours") } else { String::new() };
+            into.push(format!("{} {:o} {} {} {text}", at.display(), about.mode(), about.uid(), about.gid()));
+            if about.is_dir() {
+                let mut inner: Vec<_> =
+                    fs::read_dir(at).expect("it is ours").map(|entry| entry.expect("it is there").path()).collect();
+                inner.sort();
+                inner.iter().for_each(|path| walk(path, into));
+            }
+        }
+        let mut all = Vec::new();
+        walk(&self.outside(), &mut all);
+        all
+    }
+}
+
+/// Repeats an operation against the racer: for the time of this test, and until it has succeeded and was refused.
+fn race(operation: impl FnMut(&RaceDirs) -> io::Result<()>) {
+    race_until(|succeeded, refused| succeeded > 0 && refused > 0, operation);
+}
+
+fn race_until(they_met: impl Fn(u64, u64) -> bool, mut operation: impl FnMut(&RaceDirs) -> io::Result<()>) {
+    let dirs = RaceDirs::new();
+    let before = dirs.picture();
+    let (done, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (mut succeeded, mut refused) = (0_u64, 0_u64);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Relaxed) {
+                dirs.exchange();
+                swaps.fetch_add(1, Relaxed);
+            }
+        });
+        // Ends the racer also when an assertion of the operation fails.
+        struct Ends<'a>(&'a AtomicBool);
+        impl Drop for Ends<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Relaxed);
+            }
+        }
+        let _ends = Ends(&done);
+        let began = Instant::now();
+        let time = Duration::from_millis(how_many(300, 10_000) as u64);
+        while began.elapsed() < time || !they_met(succeeded, refused) || swaps.load(Relaxed) < 100 {
+            let waited = began.elapsed() > Duration::from_secs(60) * patience();
+            assert!(!waited, "{succeeded} succeeded, {refused} were refused: they did not meet");
+            match operation(&dirs) {
+                Ok(()) => succeeded += 1,
+                Err(_) => refused += 1,
+            }
+        }
+    });
+    assert_eq!(dirs.picture(), before, "{succeeded} succeeded, {refused} were refused");
+}
+
+const PATH: [&str; 3] = ["d", "e", "f"];
+
+#[test]
+fn read_beneath_a_raced_directory_returns_nothing_from_outside() {
+    race(|dirs| {
+        let bytes = beneath::read(&dirs.root(), &PATH, 100)?;
+        assert_eq!(String::from_utf8_lossy(&bytes), INSIDE);
+        Ok(())
+    });
+}
+
+#[test]
+fn write_beneath_a_raced_directory_changes_nothing_outside() {
+    race(|dirs| {
+        let rights = FileRights { mode: 0o666, owner: Some(USER) };
+        let written = beneath::write(&dirs.root(), &PATH, INSIDE.as_bytes(), rights);
+        dirs.fill();
+        written
+    });
+}
+
+#[test]
+fn directory_beneath_a_raced_directory_is_not_created_or_given_away_outside() {
+    let mut round = 0_u64;
+    race(|dirs| {
+        round += 1;
+        let new = format!("new-{}", round % 50);
+        let made = beneath::directory(&dirs.root(), &["d", "e", &new], Some(USER));
+        // The next rounds create it again.
+        let _ = fs::remove_dir(dirs.root().join("d/e").join(&new));
+        made.map(drop)
+    });
+}
+
+#[test]
+fn foreign_tree_of_a_raced_directory_reads_nothing_from_outside() {
+    race(|dirs| {
+        let tree = ForeignTree::open(&dirs.root(), |_| false)?;
+        let found = tree.find("d/e/f")?;
+        let bytes = allostat::host::untrusted::read_all(found.open()?, 100)?;
+        assert_eq!(String::from_utf8_lossy(&bytes), INSIDE);
+        Ok(())
+    });
+}
+
+/// Moves the raced directory to a place, and gives another one to race with.
+fn moved(dirs: &RaceDirs, root: &Path) -> io::Result<()> {
+    let target = root.join("target");
+    let from = RootedPath { root: &dirs.root(), names: &["d", "e"] };
+    let moved = move_dir(from, RootedPath { root, names: &["target"] }, &AtomicBool::new(false));
+    let moved = match moved {
+        Ok(MoveResult::Renamed | MoveResult::Copied) => Ok(()),
+        Ok(other) => Err(io::Error::other(format!("{other:?}"))),
+        Err(error) => Err(error),
+    };
+    if moved.is_ok() {
+        // It may have been moved while its file was exchanged: then there is a link, which is not followed.
+        let about = fs::symlink_metadata(&target);
+        assert!(about.is_ok_and(|about| about.is_dir()), "what was moved is a directory");
+        let text = beneath::read(root, &["target", "f"], 100);
+        assert!(text.is_err() || text.is_ok_and(|text| text == INSIDE.as_bytes()));
+    }
+    tree::remove(&target).map_err(io::Error::other)?;
+    dirs.fill();
+    moved
+}
+
+#[test]
+fn rename_of_a_raced_directory_moves_nothing_from_outside() {
+    race(|dirs| moved(dirs, &dirs.root()));
+}
+
+#[test]
+fn copy_of_a_raced_directory_copies_and_removes_nothing_outside() {
+    race(|dirs| moved(dirs, dirs.other.path()));
+}
+
+#[test]
+fn removal_of_a_raced_tree_removes_nothing_outside() {
+    // A link in its place is removed as well, so nothing has to be refused.
+    race_until(
+        |succeeded, _| succeeded > 100,
+        |dirs| {
+            let removed = tree::remove(&dirs.root().join("d"));
+            dirs.fill();
+            removed.map_err(io::Error::other)
+        },
+    );
+}
+
+/// Nothing has to be refused: links are entries of their own, and what vanishes is left out.
+fn sometimes_succeeds(succeeded: u64, _refused: u64) -> bool {
+    succeeded > 20
+}
+
+#[test]
+fn disk_usage_of_a_raced_tree_counts_nothing_outside() {
+    race_until(sometimes_succeeds, |dirs| {
+        let large = dirs.top.path().join("large");
+        if !large.exists() {
+            // What a link in place of `d` or `e` would count.
+            fs::create_dir(&large).expect("it is new");
+            fs::write(large.join("file"), vec![1; 8 << 20]).expect("it is ours");
+            symlink(&large, dirs.root().join("to-large")).expect("it is ours");
+        }
+        let swap = RenameFlags::EXCHANGE;
+        let top = fs::File::open(dirs.root()).expect("it is ours");
+        let usage = disk_usage::of_tree(&dirs.root(), &mut |_| {
+            let _ = renameat_with(&top, "d", &top, "to-large", swap);
+            true
+        });
+        let _ = renameat_with(&top, "d", &top, "to-large", swap);
+        let usage = usage.map_err(|error| io::Error::other(error.to_string()))?;
+        assert!(usage.bytes < 1 << 20, "{usage:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn snapshot_of_a_raced_tree_has_nothing_from_outside() {
+    race_until(sometimes_succeeds, |dirs| {
+        let tree = ForeignTree::open(&dirs.root(), |_| false)?;
+        let mut archive = Vec::new();
+        write_snapshot(&tree, tree.find("/")?, &mut archive)?;
+        let mut entries = ::tar::Archive::new(archive.as_slice());
+        for entry in entries.entries()? {
+            let mut entry = entry?;
+            let mut text = String::new();
+            let _ = io::Read::read_to_string(&mut entry, &mut text);
+            assert!(!text.contains(OUTSIDE), "{:?}: {text}", entry.path());
+        }
+        Ok(())
+    });
+}
+
+/// The owner of a task's directory exchanges `secrets` for links and other directories while it is mounted and
+/// unmounted.
+#[test]
+fn secrets_of_a_raced_task_are_mounted_on_its_own_directory_or_nowhere() {
+    if !is_root() || secrets_fs::unavailable().is_some() {
+        eprintln!("no tmpfs can be mounted here");
+        return;
+    }
+    let is_mounted_at = |path: &Path| {
+        let mounts = fs::read_to_string("/proc/self/mounts").expect("it is there");
+        mounts.lines().any(|line| line.split(' ').nth(1) == path.to_str())
+    };
+    race_until(sometimes_succeeds, |dirs| {
+        let task = dirs.root().join("d");
+        let Ok(task) = rustix::fs::open(&task, DIRECTORY, Mode::empty()) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        let secrets = rustix::fs::openat(&task, "e", DIRECTORY, Mode::empty());
+        let mounted =
+            secrets.map_err(io::Error::from).and_then(|secrets| secrets_fs::mount(secrets.as_fd(), Some(USER)));
+        for outside in [dirs.outside(), dirs.outside().join("e")] {
+            assert!(!is_mounted_at(&outside), "{}", outside.display());
+        }
+        // Wherever the directory is by now.
+        let mounted = mounted.and_then(|mount| secrets_fs::detach(mount.as_fd()));
+        dirs.fill();
+        mounted
+    });
+}
