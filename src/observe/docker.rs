@@ -133,13 +133,15 @@ pub struct DockerApi {
     containers: Option<PathBuf>,
     driver: &'static str,
     client: Option<Client>,
+    /// The last request found no daemon behind the socket.
+    is_unreachable: bool,
     /// Until when, in seconds since 1970, events of renames were read.
     renames_read: u64,
 }
 
 impl DockerApi {
     pub fn new(socket: PathBuf, containers: Option<PathBuf>, driver: &'static str) -> DockerApi {
-        DockerApi { socket, containers, driver, client: None, renames_read: now().as_secs() }
+        DockerApi { socket, containers, driver, client: None, is_unreachable: false, renames_read: now().as_secs() }
     }
 
     fn get(&mut self, target: &str) -> Option<Vec<u8>> {
@@ -150,8 +152,12 @@ impl DockerApi {
             self.client = Some(client);
         }
         match self.client.as_mut()?.get(target, &[]) {
-            Ok(answer) => answer.is_success().then(|| answer.body.to_vec()),
+            Ok(answer) => {
+                self.is_unreachable = false;
+                answer.is_success().then(|| answer.body.to_vec())
+            }
             Err(error) => {
+                self.is_unreachable = self.socket.exists();
                 tracing::debug!(driver = self.driver, %error, "container runtime request failed");
                 self.client = None;
                 None
@@ -201,10 +207,13 @@ impl DockerApi {
         facts::json(self.containers.as_ref()?, &[id, "config.v2.json"])
     }
 
-    /// Whether the end of a life was requested. `ended_at`: not later than its end; `None`: the last life.
-    pub fn is_stopped(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> bool {
-        let events = inquiry.found.container.as_deref().and_then(|id| self.events(id));
-        events.is_some_and(|events| is_requested(&events, ended_at))
+    /// Whether the end of a life was requested. `ended_at`: not later than its end; `None`: the last life. `None`: the
+    /// events do not have this end yet.
+    pub fn is_stopped(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> Option<bool> {
+        let Some(events) = inquiry.found.container.as_deref().and_then(|id| self.events(id)) else {
+            return Some(false);
+        };
+        is_requested(&events, ended_at).then_some(true).or_else(|| has_died(&events, ended_at).then_some(false))
     }
 
     /// Its last events; they include the exit of removed containers.
@@ -339,8 +348,12 @@ impl Runtime for DockerApi {
         let inspected = self.inspect(id);
         // Without the daemon the end of the wait would not be seen.
         let will_restart = inspected.as_ref().is_some_and(|container| container["State"]["Restarting"] == true);
+        let is_unreachable = inspected.is_none() && self.is_unreachable;
         let container = inspected.or_else(|| self.of_file(id));
         let answer = container.map(|container| exit_of_state(&container["State"], ended_at));
+        if is_unreachable && !matches!(answer, Some(EndAnswer::Exit(_))) {
+            return EndAnswer::Unreachable;
+        }
         if answer == Some(EndAnswer::NotYet) {
             return EndAnswer::NotYet;
         }

@@ -226,7 +226,7 @@ mod tests {
                 let ExitStatus::Code(code) = facts.status else { panic!("{facts:?}") };
                 Some((code.into(), facts.oom, facts.finished_at.map(|at| at.0)))
             }
-            EndAnswer::NotYet | EndAnswer::Nothing => None,
+            EndAnswer::NotYet | EndAnswer::Unreachable | EndAnswer::Nothing => None,
         }
     }
 

@@ -60,6 +60,8 @@ pub enum EndAnswer {
     /// The source still considers it running, or not started yet: ask again.
     NotYet,
     Exit(ExitFacts),
+    /// Its engine does not respond: ask again when it may.
+    Unreachable,
     /// Unknown, or the answer is about another life.
     Nothing,
 }
@@ -222,8 +224,12 @@ impl SourceWorker {
 
     fn end(&self, runtime: &mut dyn Runtime, end: Box<EndQuestion>) {
         let answer = if end.is_late { EndAnswer::Nothing } else { runtime.exit(&end.inquiry, end.life.ended_at) };
+        if answer != EndAnswer::Unreachable && !end.is_late {
+            self.questions.set_reachable();
+        }
         let (end, facts) = match answer {
             EndAnswer::NotYet => (self.questions.again(end), None),
+            EndAnswer::Unreachable => (self.questions.again_when_reachable(end), None),
             EndAnswer::Exit(facts) => (Some(end), Some(facts)),
             EndAnswer::Nothing => (Some(end), None),
         };
@@ -440,7 +446,7 @@ mod tests {
         let over = EndedLife { number: 1, ..EndedLife::default() };
         let status = |answer: EndAnswer| match answer {
             EndAnswer::Exit(facts) => Some(facts.status),
-            EndAnswer::NotYet | EndAnswer::Nothing => None,
+            EndAnswer::NotYet | EndAnswer::Unreachable | EndAnswer::Nothing => None,
         };
         let (mut runtime, inquiry) = tree.runtime(cgroup, QuestionTopic::Exit(over));
         assert_eq!(status(runtime.exit(&inquiry, over.ended_at)), Some(ExitStatus::Code(137)));

@@ -8,16 +8,21 @@
 //! Podman's socket, if there is one, provides the same as Docker's. Otherwise Podman's files provide names and exit
 //! codes of root's containers.
 
+use std::time::SystemTime;
+
 use super::ObservedSource;
 use super::docker::DockerApi;
 use super::exits::ExitFacts;
 use super::facts;
 use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id};
-use super::naming::{EndAnswer, Inquiry, Runtime, RuntimePlaces};
+use super::naming::{EndAnswer, Inquiry, QuestionTopic, Runtime, RuntimePlaces};
 use crate::host::untrusted::RuntimeDirectory;
 use crate::model::alloc::AllocSource;
 use crate::model::task::ExitStatus;
-use crate::model::units::Timestamp;
+use crate::model::units::{Nanos, Timestamp};
+
+/// Podman writes the exit file first, and records the events of an end after that.
+const EVENTS_WITHIN: Nanos = Nanos(400_000_000);
 
 pub static PODMAN: ObservedSource = ObservedSource { word: AllocSource::Podman, recognise, runtime: Some(runtime) };
 
@@ -62,6 +67,12 @@ impl PodmanRuntime {
     }
 }
 
+/// Podman may still record the events of this end.
+fn is_recent(inquiry: &Inquiry) -> bool {
+    let QuestionTopic::Exit(life) = inquiry.about else { return false };
+    Timestamp::from_system(SystemTime::now()).since(life.removed_at) < EVENTS_WITHIN
+}
+
 impl Runtime for PodmanRuntime {
     fn name(&mut self, inquiry: &Inquiry) -> Option<TaskNaming> {
         self.engine.name(inquiry).or_else(|| {
@@ -91,7 +102,11 @@ impl Runtime for PodmanRuntime {
     fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
         match inquiry.found.container.as_deref().and_then(|id| self.written(id)) {
             Some(code) => {
-                let on_request = self.engine.is_stopped(inquiry, ended_at);
+                let is_stopped = self.engine.is_stopped(inquiry, ended_at);
+                if is_stopped.is_none() && is_recent(inquiry) {
+                    return EndAnswer::NotYet;
+                }
+                let on_request = is_stopped == Some(true);
                 EndAnswer::Exit(ExitFacts {
                     status: ExitStatus::Code(code),
                     oom: false,

@@ -25,6 +25,9 @@ const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(25);
 /// How long the observer waits for an exit status.
 pub const END_IS_AWAITED: Duration = Duration::from_secs(2);
+/// The same while the engine does not respond: one that is restarted ends its containers first.
+pub const ENGINE_IS_AWAITED: Duration = Duration::from_secs(10);
+const ENGINE_PAUSE: Duration = Duration::from_millis(250);
 
 /// A question to a source.
 #[derive(Debug, Clone)]
@@ -98,6 +101,8 @@ struct PendingQuestions {
     has_renames: bool,
     restarts: Option<Timestamp>,
     has_waiting: bool,
+    /// The last question found no engine.
+    is_unreachable: bool,
     /// Sorted by due time.
     ends: VecDeque<Box<EndQuestion>>,
     is_closed: bool,
@@ -133,8 +138,24 @@ impl QuestionQueue {
             return Some(end);
         }
         (end.tries, end.due) = (end.tries + 1, Instant::now() + PAUSE);
-        lock(&self.waiting).ends.push_back(end);
+        lock(&self.waiting).insert(end);
         None
+    }
+
+    /// The same after the engine did not respond. Returns it if the engine has had its time.
+    pub fn again_when_reachable(&self, mut end: Box<EndQuestion>) -> Option<Box<EndQuestion>> {
+        let (now, mut waiting) = (Instant::now(), lock(&self.waiting));
+        waiting.is_unreachable = true;
+        if now.saturating_duration_since(end.queried_at) >= ENGINE_IS_AWAITED {
+            return Some(end);
+        }
+        end.due = now + ENGINE_PAUSE;
+        waiting.insert(end);
+        None
+    }
+
+    pub fn set_reachable(&self) {
+        lock(&self.waiting).is_unreachable = false;
     }
 
     /// Blocks until a question is due. `None`: the queue was closed.
@@ -157,10 +178,11 @@ impl QuestionQueue {
                 return Some(Question::Waiting);
             }
             let now = Instant::now();
+            let patience = if waiting.is_unreachable { ENGINE_IS_AWAITED } else { END_IS_AWAITED };
             let wait = match waiting.ends.front().map(|end| end.due.saturating_duration_since(now)) {
                 Some(Duration::ZERO) => {
                     return waiting.ends.pop_front().map(|mut end| {
-                        end.is_late = now.saturating_duration_since(end.queried_at) >= END_IS_AWAITED;
+                        end.is_late = now.saturating_duration_since(end.queried_at) >= patience;
                         Question::End(end)
                     });
                 }
@@ -213,9 +235,13 @@ impl PendingQuestions {
         let now = Instant::now();
         let end = Box::new(EndQuestion { inquiry, life, is_late: false, queried_at: now, tries: 0, due: now });
         // Retried questions are due later.
-        let at = self.ends.partition_point(|known| known.due <= now);
-        self.ends.insert(at, end);
+        self.insert(end);
         true
+    }
+
+    fn insert(&mut self, end: Box<EndQuestion>) {
+        let at = self.ends.partition_point(|known| known.due <= end.due);
+        self.ends.insert(at, end);
     }
 }
 
@@ -295,6 +321,33 @@ mod tests {
         assert_eq!((requested, last.inquiry.path.as_str()), (TRIES + 1, "/a"));
         questions.close();
         assert!(questions.next().is_none());
+    }
+
+    #[test]
+    fn end_waits_longer_while_its_engine_does_not_respond_and_not_for_ever() {
+        let questions = QuestionQueue::default();
+        ["/a", "/b"].iter().for_each(|path| assert!(questions.add(end(path, path, 1))));
+        let next = || match questions.next() {
+            Some(Question::End(end)) => end,
+            other => panic!("{other:?}"),
+        };
+        let age = |mut end: Box<EndQuestion>, by: Duration| {
+            end.queried_at = end.queried_at.checked_sub(by).expect("this machine runs for longer");
+            end
+        };
+        let first = age(next(), END_IS_AWAITED);
+        assert!(questions.again_when_reachable(first).is_none());
+        let of_b = next();
+        assert_eq!((of_b.inquiry.path.as_str(), of_b.is_late), ("/b", false), "the others are not delayed");
+        assert!(questions.again(of_b).is_none() && next().inquiry.path == "/b");
+        let again = next();
+        assert_eq!((again.inquiry.path.as_str(), again.is_late), ("/a", false), "the engine may be starting");
+        questions.again_when_reachable(again);
+        questions.set_reachable();
+        assert!(next().is_late, "it responds, and is still late");
+        questions.add(end("/c", "c", 1));
+        let last = age(next(), ENGINE_IS_AWAITED);
+        assert!(questions.again_when_reachable(last).is_some(), "it has had its time");
     }
 
     #[test]

@@ -201,7 +201,7 @@ mod tests {
     fn exit(answer: &EndAnswer) -> Option<(Outcome, ExitStatus)> {
         match answer {
             EndAnswer::Exit(facts) => Some((facts.outcome(), facts.status.clone())),
-            EndAnswer::NotYet | EndAnswer::Nothing => None,
+            EndAnswer::NotYet | EndAnswer::Unreachable | EndAnswer::Nothing => None,
         }
     }
 

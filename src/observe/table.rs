@@ -681,8 +681,8 @@ mod tests {
         assert_eq!(allocs.show_waiting(waiting("2"), Timestamp(9)), None, "the first one has the name");
         assert!(allocs.set_waits(Timestamp(10), |id| id == "1").is_empty());
 
-        let (begun, _) = allocs.begin(task("/docker/1", "web", "web", reader(10, 100)));
-        assert_eq!((&begun, state(&allocs)), (&id, (AllocState::Running, ShownState::Running)));
+        let (started, _) = allocs.begin(task("/docker/1", "web", "web", reader(10, 100)));
+        assert_eq!((&started, state(&allocs)), (&id, (AllocState::Running, ShownState::Running)));
         let task_now = Arc::clone(&shown(&allocs).tasks[0]);
         assert_eq!((task_now.restarts_total(), task_now.exits.len()), (1, 0), "that end was not seen");
         assert_eq!(allocs.show_waiting(waiting("1"), Timestamp(11)), None, "a late answer");

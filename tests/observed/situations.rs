@@ -22,8 +22,8 @@ pub trait Engine {
     fn start(&self, name: &str, options: &[&str], script: &str) -> Output;
     fn command(&self, args: &[&str]) -> Output;
     fn inspect(&self, name: &str, format: &str) -> String {
-        let said = self.command(&["inspect", name, "--format", format]);
-        String::from_utf8_lossy(&said.stdout).trim().to_owned()
+        let output = self.command(&["inspect", name, "--format", format]);
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 }
 
@@ -150,8 +150,8 @@ fn state_of(status: &str) -> Option<&'static str> {
 
 /// From `inspect`: state, exit code, OOM kill, restarts by its policy. `None`: it is removed.
 fn inspected(engine: &impl Engine, name: &str) -> Option<(&'static str, u64, bool, usize)> {
-    let said = engine.inspect(name, "{{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}} {{.RestartCount}}");
-    let mut words = said.split(' ');
+    let output = engine.inspect(name, "{{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}} {{.RestartCount}}");
+    let mut words = output.split(' ');
     let mut word = || words.next().unwrap_or_default();
     let state = state_of(word())?;
     Some((state, word().parse().ok()?, word().parse().ok()?, word().parse().ok()?))

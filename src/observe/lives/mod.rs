@@ -9,7 +9,7 @@
 //!                 │      room, or a late name: check      │
 //!                 └──► Empty     │                        │
 //!                        a process: check                 │
-//!                                ▼    named, or 10 s      ▼    exit status, or 2 s
+//!                                ▼    named, or 10 s      ▼    exit status, or 12 s
 //!                           UnnamedLife ────────────► EndingLife ────────────────► ended
 //!                                ▲ 20 ms without another
 //!  end records of no measured life   (they wait behind an UnnamedLife)

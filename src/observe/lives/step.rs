@@ -11,13 +11,16 @@ use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
 use crate::observe::exits::ExitFacts;
 use crate::observe::identity::{AllocCgroup, TaskNaming};
-use crate::observe::query_queue::END_IS_AWAITED;
+use crate::observe::query_queue::{END_IS_AWAITED, ENGINE_IS_AWAITED};
 use crate::telemetry::observed::EndMissed;
 
 /// A runtime creates a container's cgroups in sequence; after this time all of them exist.
 pub(super) const SETTLED: Duration = Duration::from_millis(20);
-/// How long a task may wait for its name before it is shown, and an end for its exit status.
+/// How long a task may wait for its name before it is shown.
 pub(super) const ANSWER: Duration = END_IS_AWAITED;
+/// How long an end may wait for its exit status. The thread of its source answers within this time, with nothing if
+/// need be.
+const END_ANSWER: Duration = ENGINE_IS_AWAITED.saturating_add(END_IS_AWAITED);
 /// An ended life waits longer for its name, because without the name it would be another alloc than the lives before
 /// and after it.
 pub(super) const LATE_ANSWER: Duration = Duration::from_secs(10);
@@ -147,7 +150,7 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
             let (number, found) = (self.facts.number(), Box::new(life.found.clone()));
             let (began_at, ended_at) = (life.notes.first_start(), life.notes.last_at());
             self.act(Action::QueryExit { number, found, began_at, ended_at });
-            self.lives.ending = Some(EndingLife { life, number, until: self.now + ANSWER });
+            self.lives.ending = Some(EndingLife { life, number, until: self.now + END_ANSWER });
         } else {
             self.end(life, None);
         }

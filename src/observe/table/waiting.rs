@@ -70,18 +70,18 @@ impl ObservedAllocs {
     pub fn may_wait(&self, now: Timestamp) -> bool {
         let is_recent = |task: &TrackedTask| task.shown.since.is_some_and(|since| now.since(since) < LONGEST_PAUSE);
         let may_wait = |task: &TrackedTask| task.shown.will_restart || (task.is_unconfirmed && is_recent(task));
-        self.allocs.values().flat_map(|held| &held.tasks).any(may_wait)
+        self.allocs.values().flat_map(|alloc| &alloc.tasks).any(may_wait)
     }
 
     /// Applies a list of the containers that waited for their restart at that time. `waited`: whether the container
     /// with this ID was one of them. Returns the allocs that changed.
     pub fn set_waits(&mut self, at: Timestamp, waited: impl Fn(&str) -> bool) -> Vec<AllocId> {
         let mut changed = Vec::new();
-        for (id, held) in &mut self.allocs {
-            for task in &mut held.tasks {
-                let is_asked = task.shown.will_restart || task.is_unconfirmed;
+        for (id, alloc) in &mut self.allocs {
+            for task in &mut alloc.tasks {
+                let is_queried = task.shown.will_restart || task.is_unconfirmed;
                 let (Some(container), Some(since)) = (&task.container, task.shown.since) else { continue };
-                if !is_asked || since >= at {
+                if !is_queried || since >= at {
                     continue;
                 }
                 let waits = waited(container);

@@ -79,7 +79,7 @@ fn peers() -> String {
 /// The whole of `docs/figures.md`. What a person wrote there stays: why a figure is what it is, and what the tests
 /// take.
 pub fn figures(rows: &[Row], machine: &str, earlier: &str) -> String {
-    let kept = |name| section(earlier, name).unwrap_or("\n(nothing is written here yet)\n");
+    let retained = |name| section(earlier, name).unwrap_or("\n(nothing is written here yet)\n");
     format!(
         "# Figures\n\nMeasured by `cargo xtask bench` (5,000 cgroups: with `--all`) on {machine}. Compare ratios: each is to a floor \
          or a peer of the same run. [figures.tsv](figures.tsv) has every row of the last run.\n\n\
@@ -87,8 +87,8 @@ pub fn figures(rows: &[Row], machine: &str, earlier: &str) -> String {
          <!-- why:begin -->{}<!-- why:end -->\n\n## The tests\n\n<!-- tests:begin -->{}<!-- tests:end -->\n",
         budgets(rows, |_| true),
         peers(),
-        kept("why"),
-        kept("tests"),
+        retained("why"),
+        retained("tests"),
     )
 }
 
@@ -155,8 +155,8 @@ mod tests {
         let edited = first.replacen("(nothing is written here yet)", "Because of X.", 1);
         let edited = edited.replacen("(nothing is written here yet)", "20 minutes.", 1);
         let second = figures(&[row("a", "2", None)], "2 cores", &edited);
-        for kept in ["Because of X.", "20 minutes."] {
-            assert!(second.contains(kept), "{second}");
+        for retained in ["Because of X.", "20 minutes."] {
+            assert!(second.contains(retained), "{second}");
         }
     }
 
