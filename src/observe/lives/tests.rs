@@ -464,7 +464,7 @@ fn end_of_a_service_waits_for_systemd_until_the_service_starts_again() {
     let mut silent = ScriptedPath::new();
     silent.begins(service(), 1).happens(named("web.service"));
     silent.host.inode = None;
-    silent.happens(Event::NoTask).after(1_999).happens(Event::Due);
+    silent.happens(Event::NoTask).after(11_999).happens(Event::Due);
     assert_eq!(silent.done().last().map(String::as_str), Some("query exit 1"));
     silent.after(1).happens(Event::Due);
     assert_eq!(silent.done(), ["end 1"]);
