@@ -24,7 +24,7 @@ fn value<'a>(rule: &'a Rule, key: &str) -> Option<&'a str> {
     rule.lines.iter().find_map(|line| line.trim().strip_prefix(&format!("{key}:"))).map(str::trim)
 }
 
-/// How bad, after how long, in which profile, and the expression.
+/// How bad, after how long, and in which profile. The expression stands in the rule, which the page links.
 fn head(rule: &Rule) -> String {
     let patience = value(rule, "for").map_or_else(|| "at once".to_owned(), |span| format!("after {span}"));
     let needs = Profile::ALL.into_iter().find(|profile| missing(&rule.expression, *profile).is_empty());
@@ -35,10 +35,7 @@ fn head(rule: &Rule) -> String {
         format!("from the profile `{}` on", needs.as_str())
     };
     let severity = value(rule, "severity").expect("the laws have seen it");
-    let expression = rule.expression.trim_end();
-    format!(
-        "`{severity}`, {patience}, {profile} ([the rule](../../alerts/allostat.yml)):\n\n```promql\n{expression}\n```\n"
-    )
+    format!("`{severity}`, {patience}, {profile} ([the rule](../../alerts/allostat.yml)).\n")
 }
 
 #[test]
