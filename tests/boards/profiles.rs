@@ -72,14 +72,47 @@ fn the_default_profile_has_every_family_of_every_board_alert_and_example() {
 const BEGIN: &str = "<!-- made from the boards and the catalogue: begin -->\n";
 const END: &str = "<!-- end -->\n";
 
+/// Where a name belongs, and the name: the rules, a board with a panel, a page (all its examples together).
+fn group_of(place: &str) -> (&str, &str) {
+    if let Some(rule) = place.strip_prefix("alert ") {
+        return ("rules", rule);
+    }
+    let (group, name) = place.split_once(": ").expect("a board or a page comes first");
+    (group, if group.ends_with(".md") { "" } else { name })
+}
+
+/// `allostat-host: Load; cookbook.md; rules: A; B`
+fn grouped(places: &[String]) -> String {
+    let mut groups: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (group, name) in places.iter().map(|place| group_of(place)) {
+        groups.entry(group).or_default().insert(name);
+    }
+    let one = |(group, names): (&str, BTreeSet<&str>)| {
+        let names = names.into_iter().collect::<Vec<_>>().join("; ");
+        if names.is_empty() { group.to_owned() } else { format!("{group}: {names}") }
+    };
+    groups.into_iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
 #[test]
 fn panels_missing_from_a_smaller_profile_are_documented() {
-    let mut made = String::from("| not in `lean` | because it has no |\n|---|---|\n");
+    let mut places: BTreeMap<BTreeSet<&str>, Vec<String>> = BTreeMap::new();
     for (place, families) in all_missing(Profile::Lean) {
+        places.entry(families).or_default().push(place);
+    }
+    let mut made = String::from("| `lean` has no | so these are empty |\n|---|---|\n");
+    for (families, places) in places {
         let families: Vec<String> = families.iter().map(|name| format!("`{name}`")).collect();
-        writeln!(made, "| {place} | {} |", families.join(", ")).expect("a text can be written");
+        writeln!(made, "| {} | {} |", families.join(", "), grouped(&places)).expect("a text can be written");
     }
     golden_part("docs/profiles.md", (BEGIN, END), &made);
+}
+
+#[test]
+fn missing_panels_are_grouped_by_board_and_examples_by_page() {
+    let places = ["alert B", "alert a:b", "allostat-host: Load", "cookbook.md: `x`", "cookbook.md: `y: z`"];
+    let places = places.map(str::to_owned);
+    assert_eq!(grouped(&places), "allostat-host: Load; cookbook.md; rules: B; a:b");
 }
 
 /// What a profile does to what an agent shows: no series of other families, none at 0 where these are left out.

@@ -15,17 +15,25 @@ mod tables;
 
 use crate::model::metric::MetricDesc;
 
-/// Of a family of a peer: what it is called, whether it counts, what of ours it is, and how it differs.
-fn row(desc: &MetricDesc) -> String {
-    let differs = if desc.absent == "never" { "" } else { desc.absent };
-    format!("| `{}` | {} | {} | {differs} |\n", desc.name, desc.kind.as_str(), desc.source)
+/// How a family differs from that of a peer; empty if it does not.
+fn differs(desc: &MetricDesc) -> &'static str {
+    if desc.absent == "never" { "" } else { desc.absent }
+}
+
+/// Of a family of a peer: what it is called, what of ours it is, and how it differs. A remark that the row above has is
+/// not repeated.
+fn row(desc: &MetricDesc, above: &str) -> String {
+    let remark = differs(desc);
+    let remark = if !remark.is_empty() && remark == above { "as above" } else { remark };
+    format!("| `{}` | {} | {remark} |\n", desc.name, desc.source)
 }
 
 /// Both tables, as docs/dropin.md has them.
 pub fn tables() -> [(&'static str, String); 2] {
     let table = |all: Vec<&'static MetricDesc>| {
-        let rows: String = all.into_iter().map(row).collect();
-        format!("| name | type | ours | what differs |\n|---|---|---|---|\n{rows}")
+        let above = std::iter::once("").chain(all.iter().map(|desc| differs(desc)));
+        let rows: String = all.iter().zip(above).map(|(desc, above)| row(desc, above)).collect();
+        format!("| name | ours | what differs |\n|---|---|---|\n{rows}")
     };
     [("cadvisor", table(cadvisor::descriptors())), ("nomad", table(nomad::descriptors()))]
 }
