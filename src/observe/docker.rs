@@ -43,6 +43,8 @@ const KILLED: u8 = 137;
 const EVENTS_BACK: u64 = 600;
 /// A death this long after a signal is not its effect.
 const STOPS_WITHIN: u64 = 60 * 1_000_000_000;
+/// The event of a request may follow that of the death by this time, in nanoseconds.
+const LATE_EVENT: u64 = 500_000_000;
 /// Filters of `/events`: `{"type":["container"],"event":["rename"]}`.
 const OF_RENAMES: &str = "%7B%22type%22%3A%5B%22container%22%5D%2C%22event%22%3A%5B%22rename%22%5D%7D";
 /// Filters of `/containers/json`: `{"status":["restarting"]}`.
@@ -213,7 +215,12 @@ impl DockerApi {
         let Some(events) = inquiry.found.container.as_deref().and_then(|id| self.events(id)) else {
             return Some(false);
         };
-        is_requested(&events, ended_at).then_some(true).or_else(|| has_died(&events, ended_at).then_some(false))
+        let known_by = Timestamp::from_system(SystemTime::now()).0.saturating_sub(LATE_EVENT);
+        let is_settled = deaths(&events).any(|event| {
+            let at = event["timeNano"].as_u64().unwrap_or_default();
+            ended_at.is_none_or(|ended_at| at >= ended_at.0) && at <= known_by
+        });
+        is_requested(&events, ended_at).then_some(true).or_else(|| is_settled.then_some(false))
     }
 
     /// Its last events; they include the exit of removed containers.
@@ -224,9 +231,13 @@ impl DockerApi {
     }
 
     fn events_of(&mut self, filters: &str, since: u64, until: Duration) -> Option<Vec<Value>> {
-        // Up to this moment: with whole seconds the newest ones would be left out.
-        let (seconds, nanos) = (until.as_secs(), until.subsec_nanos());
-        let body = self.get(&format!("/events?since={since}&until={seconds}.{nanos:09}&filters={filters}"))?;
+        let span = match self.driver {
+            // Podman 4.3 answers with nothing if `until` is not in the future. Docker does not know `stream`.
+            "podman" => format!("stream=false&since={since}"),
+            // Up to this moment: with whole seconds the newest ones would be left out.
+            _ => format!("since={since}&until={}.{:09}", until.as_secs(), until.subsec_nanos()),
+        };
+        let body = self.get(&format!("/events?{span}&filters={filters}"))?;
         Some(facts::parse_all(&body))
     }
 }

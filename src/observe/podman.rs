@@ -22,7 +22,7 @@ use crate::model::task::ExitStatus;
 use crate::model::units::{Nanos, Timestamp};
 
 /// Podman writes the exit file first, and records the events of an end after that.
-const EVENTS_WITHIN: Nanos = Nanos(400_000_000);
+const EVENTS_WITHIN: Nanos = Nanos(1_500_000_000);
 
 pub static PODMAN: ObservedSource = ObservedSource { word: AllocSource::Podman, recognise, runtime: Some(runtime) };
 

@@ -4,7 +4,7 @@
 //! ```text
 //! name ──► one question per container, with all its cgroups ──────┐
 //! exit ──► one per cgroup, about its latest life ─────────────────┴──► next(): names first, then exits that are due
-//!           ▲── not known yet: again in 25 ms, 20 times, without blocking the thread
+//!           ▲── not known yet: again in 25, 50, 75 ms and so on, 12 times, without blocking the thread
 //! ```
 
 use std::collections::VecDeque;
@@ -21,7 +21,8 @@ const MOST_WAITING: usize = 1024;
 /// Maximum number of cgroups with the ID of one container: runtimes create one or two.
 const MOST_OF_ONE: usize = 8;
 /// A daemon may consider a container running for a moment after its cgroup is gone.
-const TRIES: u32 = 20;
+const TRIES: u32 = 12;
+/// Times the number of tries: all of them take just under [`END_IS_AWAITED`].
 const PAUSE: Duration = Duration::from_millis(25);
 /// How long the observer waits for an exit status.
 pub const END_IS_AWAITED: Duration = Duration::from_secs(2);
@@ -137,7 +138,7 @@ impl QuestionQueue {
         if end.tries >= TRIES {
             return Some(end);
         }
-        (end.tries, end.due) = (end.tries + 1, Instant::now() + PAUSE);
+        (end.tries, end.due) = (end.tries + 1, Instant::now() + PAUSE * (end.tries + 1));
         lock(&self.waiting).insert(end);
         None
     }
