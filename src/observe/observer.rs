@@ -14,6 +14,7 @@ mod facts;
 mod follow;
 mod groups;
 mod last;
+mod pace;
 mod parents;
 mod paused;
 mod removed;
@@ -29,6 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use self::pace::TurnPace;
 use self::parents::ParentTable;
 use self::shares::UserShares;
 use super::Config;
@@ -191,6 +193,7 @@ struct ObserverThread {
     next_beat: Instant,
     next_sweep: Instant,
     next_usage: Instant,
+    pace: TurnPace,
     has_begun: bool,
 }
 
@@ -204,7 +207,7 @@ impl ObserverThread {
         let now = parts.clock.instant();
         let mut all_parents = ParentTable::new(&parts.sampling, &parts.config);
         // The managed tasks, which are all below it.
-        all_parents.begin(&format!("{}/", parts.ours.as_str()), AllocCgroup::Task);
+        all_parents.begin(&format!("{}/", parts.ours.as_str()), AllocCgroup::Task, None);
         let shares = UserShares::new(parts.config.max_allocs);
         let processes = parts.config.processes.then(|| ProcessGroups::new(&parts.sampling, &parts.clock));
         ObserverThread {
@@ -229,6 +232,7 @@ impl ObserverThread {
             next_beat: now + BEAT,
             next_sweep: now + SWEEP,
             next_usage: now + USAGE_KEPT_EACH,
+            pace: TurnPace::new(now),
             has_begun: false,
         }
     }
@@ -248,6 +252,9 @@ impl ObserverThread {
 
     fn turn(&mut self) {
         self.wait();
+        if let Some(pause) = self.pace.pause(self.parts.clock.instant()) {
+            self.bell.wait(std::iter::empty(), pause);
+        }
         let ScanChanges { removed, made, changed } = self.scanner.news();
         // Final usage must be applied before the removal.
         self.process_end_records();
