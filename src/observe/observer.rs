@@ -310,6 +310,8 @@ impl ObserverThread {
             let at = self.scanner.tree().has(path).then(|| self.parts.clock.now());
             self.happens(path, Event::Made(at));
         }
+        // A process that moves between cgroups changes each of them thousands of times a second.
+        let changed: BTreeSet<&String> = changed.iter().collect();
         for path in changed {
             // Perhaps for the last time.
             self.look_last(self.reader_of(path));
