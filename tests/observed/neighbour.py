@@ -1,5 +1,6 @@
 # A local user with a delegated directory in each hierarchy, at work against the agent: floods, names, connections.
 import os
+import select
 import socket
 import sys
 import time
@@ -29,21 +30,26 @@ if os.fork() == 0:
             os.mkdir(name)
             os.rmdir(name)
             n += 1
-held = []
-for n in range(100):
-    held.append(socket.create_connection(("127.0.0.1", port)))
+
+
+def ask(n):
+    connection = socket.create_connection(("127.0.0.1", port))
+    path = "/metrics" if n % 2 else "/v1/history?limit=10000"
+    connection.send(b"GET %s HTTP/1.1\r\nhost: 127.0.0.1:%d\r\n\r\n" % (path.encode(), port))
+    watch = select.poll()
+    watch.register(connection, select.POLLRDHUP)
+    return connection, watch
+
+
+held = [ask(n) for n in range(100)]
 print("ready", flush=True)
 while True:
-    for n, connection in enumerate(held):
-        try:
-            connection.setblocking(False)
-            path = "/metrics" if n % 2 else "/v1/history?limit=10000"
-            connection.send(b"GET %s HTTP/1.1\r\nhost: 127.0.0.1:%d\r\n\r\n" % (path.encode(), port))
-        except BlockingIOError:
-            continue
-        except OSError:
+    # Nothing is read. One that the agent has closed is made again.
+    for n, (connection, watch) in enumerate(held):
+        if watch.poll(0):
+            connection.close()
             try:
-                held[n] = socket.create_connection(("127.0.0.1", port))
+                held[n] = ask(n)
             except OSError:
                 pass
     time.sleep(0.1)
