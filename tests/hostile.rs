@@ -159,6 +159,18 @@ fn lies(method: &str, path: &str) -> (u16, &'static str, String) {
     (200, JSON, answer.to_string())
 }
 
+/// The same with the escapes of two characters that JSON has for controls.
+fn lies_in_short_escapes(method: &str, path: &str) -> (u16, &'static str, String) {
+    let (status, kind, body) = lies(method, path);
+    let text = json!(EVIL).to_string();
+    (status, kind, body.replace(text.trim_matches('"'), "x\\ry\\bz\\fw").replace(EVIL, "x"))
+}
+
+/// 16 MiB of text, 1.6 GB as values.
+fn inflates(_: &str, _: &str) -> (u16, &'static str, String) {
+    (200, JSON, format!("{{\"allocs\":[{}0],\"x\":\"\\u001b\"}}", "{\"\":0},".repeat(2 << 20)))
+}
+
 /// Each request is refused, in words of its own.
 fn refuses(_: &str, _: &str) -> (u16, &'static str, String) {
     let problems = json!([EVIL, { EVIL: EVIL }]);
@@ -283,6 +295,70 @@ fn hostile_server_answers_never_control_the_terminal() {
             }
         }
     }
+}
+
+#[test]
+fn short_escapes_of_a_server_never_control_the_terminal() {
+    let dir = test_dir();
+    let job = dir.path().join("job.hcl");
+    std::fs::write(&job, "job \"j\" {}\n").expect("our own directory");
+    let address = serve(lies_in_short_escapes);
+    for command in COMMANDS.iter().filter_map(|(_, ways)| *ways).flatten().filter(|way| !way.contains("JOB")) {
+        let said = run(address, command, &job);
+        let shown = format!("{}{}", said.stdout, said.stderr);
+        assert_eq!(steers(&shown), None, "{command}: {shown:?}");
+    }
+}
+
+/// Promise (Input validation): An answer of an agent takes at most 1 GiB of memory of a command, however it is nested
+#[test]
+fn server_answer_that_is_large_in_memory_ends_a_command_with_an_error() {
+    let address = serve(inflates);
+    for command in ["status", "status --json", "stats --json", "node --json", "history --json"] {
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -v 1048576; exec \"$0\" \"$@\""]).arg(allostat()).args(command.split(' '));
+        let said = limited.env("ALLOSTAT_ADDR", format!("http://{address}")).output().expect("sh must start");
+        let said = Cli::from(said);
+        assert_eq!(said.code, Some(1), "{command}: {said:?}");
+        assert!(said.stderr.contains("does not understand"), "{command}: {said:?}");
+    }
+}
+
+/// Promise (Input validation): A server without an answer to a TLS handshake holds a command for 10 s
+#[test]
+fn silent_tls_server_ends_a_command_with_an_error() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = format!("https://{}", listener.local_addr().expect("it is bound"));
+    let said = Command::new(allostat()).args(["--address", &address, "status"]).output().expect("it must start");
+    let said = Cli::from(said);
+    assert!(said.code == Some(69) && said.stderr.contains("did not answer within 10 s"), "{said:?}");
+}
+
+/// Promise (Input validation): A request ends at the 17th interim answer (1xx) of a server
+#[test]
+fn endless_interim_answers_end_a_command_with_an_error() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = listener.local_addr().expect("it is bound");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            while stream.write_all(b"HTTP/1.1 103 Early Hints\r\n\r\n").is_ok() {}
+        }
+    });
+    let said = run(address, "status", Path::new("none"));
+    assert!(said.code == Some(69) && said.stderr.contains("more than 16 interim answers"), "{said:?}");
+}
+
+#[test]
+fn numbers_at_their_ends_panic_in_no_command() {
+    fn ends(method: &str, path: &str) -> (u16, &'static str, String) {
+        if !path.starts_with("/v1/events") {
+            return lies(method, path);
+        }
+        let next = if path.contains("since=0") { u64::MAX - 1 } else { u64::MAX };
+        (200, JSON, json!({ "events": [], "next": next, "missed": u64::MAX }).to_string())
+    }
+    let said = run(serve(ends), "events ab", Path::new("none"));
+    assert!(said.code != Some(101) && !said.stderr.contains("panicked"), "{said:?}");
 }
 
 /// Promise (Input validation): `fs cat` writes a file unchanged into a pipe, and makes control characters visible on a

@@ -23,6 +23,7 @@ use crate::host::http::{
 };
 use crate::host::peer::Trust;
 use crate::host::{access, untrusted};
+use crate::model::bounded_json;
 use crate::telemetry::chain;
 
 /// How long an agent may take to restore what ran before.
@@ -33,6 +34,8 @@ const LARGEST_TOKEN_FILE: usize = 256 << 10;
 const TUNNEL_TIMEOUT: Duration = Duration::from_secs(45);
 /// A disk may stand still for a while.
 const DOWNLOAD_WAIT: Duration = Duration::from_secs(60);
+/// Of one answer that is shown as JSON: five times those of 5,000 tasks. They take at most 700 MB of memory.
+const MOST_VALUES: usize = 2_000_000;
 const RETRY_EVERY: Duration = Duration::from_millis(50);
 
 /// Where to look for the agent.
@@ -342,7 +345,7 @@ impl AgentConnection {
     /// As it came: [`CliSession::json`](super::CliSession::json) shows it so that it steers nothing.
     pub fn get_json(&mut self, target: &str) -> Result<Value, CliError> {
         let answer = self.get_raw(target, &[])?;
-        serde_json::from_slice(&answer.body).map_err(|error| self.unexpected_answer(&error))
+        bounded_json::parse_up_to(&answer.body, MOST_VALUES).map_err(|error| self.unexpected_answer(&error))
     }
     /// The answer as it is; one that is an error is an error here.
     pub fn get_raw(&mut self, target: &str, headers: &[(&str, &str)]) -> Result<HttpResponse, CliError> {
@@ -436,7 +439,7 @@ impl AgentConnection {
         if answer.is_success() {
             return Ok(answer);
         }
-        let error: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let error = bounded_json::parse(&answer.body).unwrap_or_default();
         let Some(message) = error["message"].as_str() else {
             return Err(CliError::failed(format!("{} answered {}", self.address(), answer.status)));
         };
@@ -454,8 +457,7 @@ impl AgentConnection {
 }
 
 fn is_restoring(answer: &HttpResponse) -> bool {
-    answer.status == 503
-        && serde_json::from_slice::<Value>(&answer.body).is_ok_and(|error| error["code"] == "not_ready")
+    answer.status == 503 && bounded_json::parse(&answer.body).is_some_and(|error| error["code"] == "not_ready")
 }
 
 fn lost(error: &HttpError) -> CliError {

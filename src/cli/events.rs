@@ -129,7 +129,7 @@ impl EventsCommand {
         let mut found = EventBatch { events: Vec::new(), next: 0, missed: 0 };
         loop {
             let page: EventPage = agent.get(&format!("/v1/events?since={}{filter}", found.next))?;
-            found.missed += page.missed;
+            found.missed = found.missed.saturating_add(page.missed);
             found.events.extend(page.events.into_iter().filter(|event| self.matches(event)));
             if page.next <= found.next {
                 break;

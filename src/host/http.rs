@@ -9,6 +9,7 @@
 pub mod exchange;
 pub mod fetch;
 pub mod grpc;
+mod interim;
 mod names;
 pub mod probe;
 mod tls;
@@ -390,7 +391,7 @@ fn send<'a>(
         }
         let request = request_to(address, method.of_hyper(), target, headers);
         let request = request.body(Full::new(body)).map_err(|e| broken(&e))?;
-        let answer = sender.send_request(request).await.map_err(|e| broken(&e))?;
+        let answer = interim::answer_to((&mut sender, address), request).await?;
         Ok((sender, answer))
     }
 }

@@ -10,7 +10,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::model::sensitive::SensitiveValues;
-use crate::model::text::steers_a_terminal;
+use crate::model::text::{event_text, steers_a_terminal};
 
 /// A range of bytes of the file.
 pub type Span = Range<usize>;
@@ -205,7 +205,8 @@ impl SourceText {
             column,
             width,
             field: field.to_owned(),
-            message,
+            // It may cite a value, which may have megabytes.
+            message: event_text(message),
             suggestion: None,
             source_line: source_line.to_owned(),
         }
@@ -373,6 +374,13 @@ mod tests {
     fn control_characters_do_not_reach_the_terminal() {
         let shown = at("a \u{1b}[31m cpu", "cpu").to_string();
         assert!(!shown.contains('\u{1b}') && quote("\u{1b}[0m\n") == "`\\u{1b}[0m\\n`", "{shown}");
+    }
+
+    #[test]
+    fn message_that_cites_a_large_value_is_cut() {
+        let source = SourceText::new("job.hcl", "x");
+        let diagnostic = source.diagnostic(Severity::Error, &(0..1), "x", format!("not {}", "v".repeat(1 << 20)));
+        assert!(diagnostic.message.len() < 5_000 && diagnostic.message.ends_with("bytes more)"));
     }
 
     #[test]

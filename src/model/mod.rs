@@ -10,6 +10,7 @@ pub mod artifact;
 pub mod attribute;
 pub mod attributes;
 pub mod bits;
+pub mod bounded_json;
 pub mod capability;
 pub mod checksum;
 pub mod children;

@@ -1,15 +1,13 @@
 //! Helpers shared by sources: JSON of runtimes, timestamps, process environments.
 
-mod bounded_json;
-
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 
 use crate::host::roots::Roots;
 use crate::host::untrusted::{self, RuntimeDirectory};
 
+pub use crate::model::bounded_json::{parse, parse_all};
 pub use crate::model::moment::moment;
-pub use bounded_json::{parse, parse_all};
 
 /// Larger responses and files of a runtime are not read.
 pub const LARGEST: usize = 4 << 20;

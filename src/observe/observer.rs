@@ -14,6 +14,7 @@ mod facts;
 mod follow;
 mod groups;
 mod last;
+mod pace;
 mod parents;
 mod paused;
 mod removed;
@@ -29,6 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use self::pace::TurnPace;
 use self::parents::ParentTable;
 use self::shares::UserShares;
 use super::Config;
@@ -191,6 +193,7 @@ struct ObserverThread {
     next_beat: Instant,
     next_sweep: Instant,
     next_usage: Instant,
+    pace: TurnPace,
     has_started: bool,
 }
 
@@ -204,7 +207,7 @@ impl ObserverThread {
         let now = parts.clock.instant();
         let mut all_parents = ParentTable::new(&parts.sampling, &parts.config);
         // The managed tasks, which are all below it.
-        all_parents.begin(&format!("{}/", parts.managed_parent.as_str()), AllocCgroup::Task);
+        all_parents.begin(&format!("{}/", parts.managed_parent.as_str()), AllocCgroup::Task, None);
         let shares = UserShares::new(parts.config.max_allocs);
         let processes = parts.config.processes.then(|| ProcessGroups::new(&parts.sampling, &parts.clock));
         ObserverThread {
@@ -229,6 +232,7 @@ impl ObserverThread {
             next_beat: now + BEAT,
             next_sweep: now + SWEEP,
             next_usage: now + PERSIST_USAGE_EVERY,
+            pace: TurnPace::new(now),
             has_started: false,
         }
     }
@@ -249,6 +253,9 @@ impl ObserverThread {
 
     fn turn(&mut self) {
         self.wait();
+        if let Some(pause) = self.pace.pause(self.parts.clock.instant()) {
+            self.wake.wait(std::iter::empty(), pause);
+        }
         let ScanChanges { removed, made, changed } = self.scanner.take_changes();
         // Final usage must be applied before the removal.
         self.process_end_records();
@@ -304,6 +311,8 @@ impl ObserverThread {
             let at = self.scanner.tree().has(path).then(|| self.parts.clock.now());
             self.happens(path, Event::Made(at));
         }
+        // A process that moves between cgroups changes each of them thousands of times a second.
+        let changed: BTreeSet<&String> = changed.iter().collect();
         for path in changed {
             // Perhaps for the last time.
             self.read_last(self.reader_of(path));

@@ -125,17 +125,19 @@ impl CgroupScanner {
             self.is_blind = true;
         }
         let mut changes = ScanChanges::default();
-        for notice in notices {
-            self.apply(notice, &mut changes);
+        let is_gone = gone_again(&notices);
+        for (notice, is_gone) in notices.into_iter().zip(is_gone) {
+            self.apply(notice, is_gone, &mut changes);
         }
         changes
     }
 
-    fn apply(&mut self, notice: DirEvent, changes: &mut ScanChanges) {
+    fn apply(&mut self, notice: DirEvent, is_gone: bool, changes: &mut ScanChanges) {
         match notice {
             DirEvent::Made { watch, name } => {
                 let Some((place, above)) = self.directories.get(&watch).cloned() else { return };
-                changes.made.extend(self.enter(place, &format!("{above}/{name}")));
+                let path = format!("{above}/{name}");
+                if is_gone { changes.made.push(path) } else { changes.made.extend(self.enter(place, &path)) }
             }
             DirEvent::Removed { watch, name } => {
                 let Some((place, above)) = self.directories.get(&watch).cloned() else { return };
@@ -317,9 +319,10 @@ impl CgroupScanner {
             }
             if path.is_empty() || self.tree.add(place, &path) {
                 // The watch comes first, so that no creation is missed between watch and scan.
-                self.watch_directory(place, &path);
-                left.extend(self.below(place, &path).into_iter().map(|name| format!("{path}/{name}")));
-                self.note_chooser(place, &path);
+                if self.watch_directory(place, &path) {
+                    left.extend(self.below(place, &path).into_iter().map(|name| format!("{path}/{name}")));
+                    self.note_chooser(place, &path);
+                }
             }
             known.push(path);
         }
@@ -340,8 +343,9 @@ impl CgroupScanner {
         }
     }
 
-    fn watch_directory(&mut self, place: usize, path: &str) {
-        let (Some(watch), Some(directory)) = (&self.watch, self.directory(place, path)) else { return };
+    /// Returns whether it may be there still.
+    fn watch_directory(&mut self, place: usize, path: &str) -> bool {
+        let (Some(watch), Some(directory)) = (&self.watch, self.directory(place, path)) else { return true };
         let watched = watch.directory(&directory);
         let at = (place, path.to_owned());
         match watched {
@@ -354,13 +358,15 @@ impl CgroupScanner {
                 self.watches.insert(at, id);
             }
             // It is gone; the parent's watch reports the removal.
-            Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {}
+            Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
+                return false;
+            }
             Err(error) => {
                 self.is_blind = true;
                 let is_logged = (0..self.walked.len()).any(|tree| self.unwatched.contains(&(tree, path.to_owned())));
                 self.unwatched.insert(at);
                 if is_logged {
-                    return;
+                    return true;
                 }
                 // Without permission to watch a directory it cannot be scanned either.
                 if error.kind() == std::io::ErrorKind::PermissionDenied {
@@ -370,6 +376,7 @@ impl CgroupScanner {
                 }
             }
         }
+        true
     }
 
     /// Names of its children.
@@ -385,5 +392,47 @@ impl CgroupScanner {
             }
         }
         names
+    }
+}
+
+/// Which created directories were removed again, by a later event. Nothing is read of them: otherwise a user who makes
+/// and removes thousands a second costs five system calls for each.
+fn gone_again(events: &[DirEvent]) -> Vec<bool> {
+    let mut removed = HashSet::new();
+    let mut gone: Vec<bool> = events
+        .iter()
+        .rev()
+        .map(|event| match event {
+            DirEvent::Removed { watch, name } => {
+                removed.insert((*watch, name.as_str()));
+                false
+            }
+            DirEvent::Made { watch, name } => removed.contains(&(*watch, name.as_str())),
+            _ => false,
+        })
+        .collect();
+    gone.reverse();
+    gone
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directory_made_and_removed_in_one_batch_is_not_read() {
+        let made = |watch, name: &str| DirEvent::Made { watch, name: name.to_owned() };
+        let removed = |watch, name: &str| DirEvent::Removed { watch, name: name.to_owned() };
+        let events = [
+            removed(1, "a"),
+            made(1, "a"),
+            made(2, "a"),
+            DirEvent::Overflow,
+            removed(1, "a"),
+            made(1, "b"),
+            made(1, "a"),
+            removed(1, "b"),
+        ];
+        assert_eq!(gone_again(&events), [false, true, false, false, false, true, false, false]);
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::host::{access, plugin, untrusted};
+use crate::model::bounded_json::{self, MOST_VALUES};
 use crate::model::network::AllocPort;
 
 /// Timeout of one plugin.
@@ -166,7 +167,7 @@ impl CniNetwork<'_> {
         let Some(status) = answer.status else {
             return Err(failed(format!("it was killed: it did not end within {} s", PLUGIN_PATIENCE.as_secs())));
         };
-        let output = serde_json::from_slice::<Value>(&answer.output);
+        let output = bounded_json::parse_up_to(&answer.output, MOST_VALUES);
         if !status.success() {
             let stated =
                 output.ok().and_then(|error| Some((error["msg"].as_str()?.to_owned(), error["details"].clone())));

@@ -604,7 +604,7 @@ mod tests {
         metrics.watchers([0; 3]);
         metrics.driver_is("mock", Some(true), false);
         metrics.fingerprinter_known("cpu");
-        metrics.observed.there_are(&std::collections::BTreeMap::new(), 0);
+        metrics.observed.there_are(&std::collections::BTreeMap::new(), 0, 0);
         metrics.access.read(access::AccessFile::Tokens, true);
         metrics.ends.count_lines(0, 0, 0);
         metrics.recent.record_size(1, 0);

@@ -25,7 +25,7 @@ pub static OBSERVED_ALLOCS: MetricDesc = MetricDesc::gauge(
 pub static OBSERVED_LEFT_OUT: MetricDesc = MetricDesc::gauge(
     "allostat_observed_left_out",
     Unit::None,
-    "Observed cgroups not exposed because observe.max_allocs is reached; configured exclusions are not counted.",
+    "Observed cgroups not exposed (limit), or with parents that are not (parents); exclusions are not counted.",
     &["reason"],
 )
 .from_source("cgroup tree")
@@ -97,14 +97,16 @@ impl ObservedMetrics {
     }
 
     /// What is there, by who runs it; how much of it is not shown since there is too much, and for its names.
-    pub fn there_are(&self, by_source: &BTreeMap<AllocSource, u64>, over_limit: u64) {
+    pub fn there_are(&self, by_source: &BTreeMap<AllocSource, u64>, over_limit: u64, without_parents: u64) {
         let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let ObservedFamilies { allocs, left_out, .. } = self.counts();
         for source in AllocSource::ALL.into_iter().filter(|source| *source != AllocSource::Managed) {
             let n = by_source.get(&source).copied().unwrap_or(0);
             allocs.with_label_values(&[source.as_str()]).set(number(n));
         }
-        left_out.with_label_values(&["limit"]).set(number(over_limit));
+        for (reason, n) in [("limit", over_limit), ("parents", without_parents)] {
+            left_out.with_label_values(&[reason]).set(number(n));
+        }
     }
 
     /// `is_final`: its last reading came after its last process had gone.

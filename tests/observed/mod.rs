@@ -18,6 +18,7 @@ mod live;
 mod lives;
 mod names;
 mod narrow;
+mod neighbour;
 mod network;
 mod once;
 mod parents;

@@ -13,6 +13,7 @@ use allostat::model::units::Timestamp;
 
 use crate::common::{Cgroups, Sample, is_root, mounted_v1, wait_for, work_in};
 use crate::observed::live::{Scene, agent, long};
+use crate::observed::spoofed::User;
 
 const LIMIT: f64 = 64.0 * 1024.0 * 1024.0;
 
@@ -83,6 +84,46 @@ fn parent_cgroup_is_shown_if_limited_or_included_with_the_values_of_its_files() 
     wait_for("another limit", long(), || shown("memory_limit_bytes", "/limited").filter(|limit| *limit == 2.0 * LIMIT));
     end(&scene.observed, children);
     wait_for("it is no parent any more", long(), || shown("memory_usage_bytes", "/limited").is_none().then_some(()));
+}
+
+/// Fifty levels above each of three sleeping processes; each level that is shown is a kilobyte of a response.
+///
+/// Promise (Observed workloads): Parents in one user's directories have at most 64 series of each family
+#[test]
+fn parents_of_one_user_are_limited_and_those_of_root_keep_their_series() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let user = User::of(12_361);
+    let chain = |number: u32| format!("{number}{}", "/a".repeat(50));
+    let mut children: Vec<Child> = (0..3).map(|number| user.run(&chain(number), &[], "exec sleep 1000")).collect();
+    children.push(user.observed.sleeper("of-root/b"));
+    let parent = user.observed.parent.clone();
+    let [include, parents] = ["cgroup:", ""].map(|kind| format!("{kind}{parent}/*"));
+    let agent =
+        agent(&user.observed, &[("ALLOSTAT_OBSERVE_INCLUDE", &include), ("ALLOSTAT_OBSERVE_PARENTS", &parents)]);
+    let body = wait_for("all four, and root's parent", long(), || {
+        let body = agent.metrics();
+        let shown = body
+            .all("allostat_task_info", &[])
+            .into_iter()
+            .filter(|info| info.labels["alloc_id"].starts_with(&format!("cgroup:{parent}/")));
+        let of_root = body.one("allostat_parent_cpu_usage_seconds_total", &[("cgroup", &format!("{parent}/of-root"))]);
+        (shown.count() == 4 && of_root.is_some()).then_some(body)
+    });
+    let shown = body.all("allostat_parent_cpu_usage_seconds_total", &[]);
+    let of_user = shown.iter().filter(|shown| shown.labels["cgroup"].starts_with(&format!("{parent}/given/"))).count();
+    assert!((50..=64).contains(&of_user), "{of_user}");
+    assert_eq!(body.u64("allostat_observed_left_out", &[("reason", "parents")]), 2);
+    for mut child in children {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let left_out = || agent.metrics().u64("allostat_observed_left_out", &[("reason", "parents")]);
+    for name in (0..3).map(|number| format!("given/{}", chain(number))) {
+        user.observed.remove(&name);
+    }
+    wait_for("none is left out", long(), || (left_out() == 0).then_some(()));
 }
 
 /// Each pod and each step has such a reader: what it wanted is wanted no more when it goes.

@@ -331,3 +331,22 @@ fn invalid_otlp_settings_are_refused_with_their_place() {
     let (ok, why) = refused("otlp {\n  protocol = \"grpc\"\n  endpoint = \"http://[::1]:4317\"\n}\n", &[]);
     assert!(ok, "{why}");
 }
+
+/// 4 MiB of `google.rpc.Status` are two million details, 190 MiB as a list.
+///
+/// Promise (Measured values): Error answers of a collector take no more memory than their text
+#[test]
+fn error_answer_with_millions_of_details_takes_no_more_memory_than_its_text() {
+    const MOST_MEMORY: u64 = 150 << 10;
+    let details = || vec![(PROTOBUF.0, PROTOBUF.1.to_owned())];
+    let receiver = Receiver::start(move |n, _| match n {
+        0..3 => Reaction::Answer(400, details(), [0x1a, 0].repeat((2 << 20) - 64)),
+        _ => plain(200),
+    });
+    let agent = agent(&receiver, &[]);
+    wait_for("a request after the errors", limit(), || (!receiver.taken().is_empty()).then_some(()));
+    let status = std::fs::read_to_string(format!("/proc/{}/status", agent.pid())).expect("it runs");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
+    let peak: u64 = peak.expect("a peak");
+    assert!(peak < MOST_MEMORY, "{peak} kB");
+}

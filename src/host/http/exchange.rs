@@ -14,7 +14,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::SendRequest;
 use tokio::sync::mpsc::Receiver;
 
-use super::{Address, HttpError, HttpResponse, broken, connect, request_to};
+use super::{Address, HttpError, HttpResponse, broken, connect, interim, request_to};
 use crate::host::peer::Trust;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +85,7 @@ pub fn send_request<'a>(
         let mut sender = connect((address, trust)).await?;
         let request =
             request_to(address, verb.of_hyper(), target, headers).body(payload).map_err(|e| broken(address, &e))?;
-        let answer = sender.send_request(request).await.map_err(|e| broken(address, &e))?;
+        let answer = interim::answer_to((&mut sender, address), request).await?;
         Ok(HttpAnswer::of(answer, address, sender))
     }
 }

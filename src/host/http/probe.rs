@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};
 
 use super::grpc::{self, GrpcReply};
-use super::{Address, HttpError, TlsFiles, broken, connect, names};
+use super::{Address, HttpError, TlsFiles, broken, connect, interim, names};
 use crate::host::peer::Trust;
 
 /// Whether and how to use TLS.
@@ -62,7 +62,7 @@ pub fn http<'a>(
     async move {
         let mut sender = connect((address, Trust::Named)).await?;
         let request = request(address, probe).map_err(|e| broken(address, &e))?;
-        let answer = sender.send_request(request).await.map_err(|e| broken(address, &e))?;
+        let answer = interim::answer_to((&mut sender, address), request).await?;
         let (status, mut body) = (answer.status().as_u16(), answer.into_body());
         let mut first = BytesMut::new();
         while first.len() < most

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -23,6 +24,7 @@ use super::{Address, HttpError};
 use crate::host::{access, untrusted};
 use crate::telemetry::chain;
 
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Size limit of a certificate file in bytes. A system's CA bundle is a quarter of it.
 const LARGEST: usize = 1 << 20;
 
@@ -205,7 +207,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFilesErr
     if all.is_empty() { Err(TlsFilesError::Empty { path: path.to_owned() }) } else { Ok(all) }
 }
 
-/// Performs the TLS handshake on a connection.
+/// Performs the TLS handshake on a connection, within [`HANDSHAKE_TIMEOUT`].
 pub(super) fn secured<'a>(
     socket: TcpStream,
     address: &'a Address,
@@ -217,7 +219,10 @@ pub(super) fn secured<'a>(
         let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']).to_owned();
         let name = ServerName::try_from(name).map_err(|error| failed(error.to_string()))?;
         let config = files.read(protocol).map_err(|error| failed(chain(&error)))?;
-        let stream = TlsConnector::from(Arc::new(config)).connect(name, socket).await;
+        let handshake = TlsConnector::from(Arc::new(config)).connect(name, socket);
+        // A listener that accepts and is silent would hold a command for ever.
+        let late = |_| HttpError::Timeout { address: address.clone(), after: HANDSHAKE_TIMEOUT };
+        let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await.map_err(late)?;
         stream.map_err(|source| match reason(&source) {
             Some(reason) => failed(reason),
             None => HttpError::Connect { address: address.clone(), source },

@@ -13,7 +13,9 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy, split};
 use tokio::net::UnixStream;
 
 use super::exchange::{HttpAnswer, Payload};
-use super::{Address, Client, HttpError, HttpResponse, ServerAddress, authorized, broken, connect, request_to, within};
+use super::{
+    Address, Client, HttpError, HttpResponse, ServerAddress, authorized, broken, connect, interim, request_to, within,
+};
 use crate::host::peer::Trust;
 
 /// Both directions.
@@ -52,7 +54,7 @@ pub fn open<'a>(
         let all = [headers, [("connection", "Upgrade"), ("upgrade", protocol)].as_slice()].concat();
         let request = request_to(address, hyper::Method::POST, target, &all);
         let request = request.body(Payload::Whole(body)).map_err(|e| broken(address, &e))?;
-        let mut answer = sender.send_request(request).await.map_err(|e| broken(address, &e))?;
+        let mut answer = interim::answer_to((&mut sender, address), request).await?;
         if answer.status() != hyper::StatusCode::SWITCHING_PROTOCOLS {
             return Ok(TunnelAnswer::Refused(Box::new(HttpAnswer::of(answer, address, sender))));
         }

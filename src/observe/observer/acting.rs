@@ -115,7 +115,7 @@ impl ObserverThread {
         if inode.is_some() {
             self.read_freezer(path);
         }
-        self.parents.begin(path, own);
+        self.parents.begin(path, own, found.user);
     }
 
     fn rename(&mut self, path: &str, found: &RecognisedTask, naming: TaskNaming) {

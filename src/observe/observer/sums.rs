@@ -21,7 +21,7 @@ impl ObserverThread {
         self.parts.metrics.observed.texts(length, characters, budget);
         let left_out = self.lives.over_limit().count() as u64;
         let left_out = left_out + self.processes.as_ref().map_or(0, ProcessGroups::left_out);
-        self.parts.metrics.observed.there_are(self.allocs.by_source(), left_out);
+        self.parts.metrics.observed.there_are(self.allocs.by_source(), left_out, self.parents.left_out() as u64);
     }
 
     /// Continues from the state of an earlier agent.

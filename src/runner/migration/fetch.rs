@@ -14,6 +14,7 @@ use crate::host::http::exchange::{HttpAnswer, Payload, RequestMethod, send_reque
 use crate::host::http::{Address, TlsFiles};
 use crate::host::peer::Trust;
 use crate::host::{access, untrusted};
+use crate::model::bounded_json;
 use crate::model::migration::MigrationSource;
 use crate::runner::artifacts::{
     ArchiveTree, ArtifactOutcome, Cancellation, MeterBounds, MeteredReader, SealedArchive, SetLimit, Staging,
@@ -154,7 +155,7 @@ fn bounds(scope: &MigrationScope) -> MeterBounds {
 
 /// What an answer that is no success means.
 fn refused(status: u16, body: &[u8]) -> MigrationError {
-    let body: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    let body = bounded_json::parse(body).unwrap_or_default();
     let text = |name: &str| body.get(name).and_then(serde_json::Value::as_str).unwrap_or_default();
     let message: String = text("message").chars().filter(|c| !c.is_control()).take(300).collect();
     let why = if message.is_empty() {

@@ -7,6 +7,7 @@ use ring::digest;
 
 use super::arguments::{HclFunction, Outcome, pure, text};
 use crate::jobspec::evaluate::value::HclValue;
+use crate::model::bounded_json::{self, MOST_VALUES};
 
 pub(super) static FUNCTIONS: &[HclFunction] = &[
     pure("base64decode", (1, 1), |a| {
@@ -15,7 +16,9 @@ pub(super) static FUNCTIONS: &[HclFunction] = &[
     }),
     pure("base64encode", (1, 1), |a| Ok(HclValue::Text(STANDARD.encode(text(a, 0)?)))),
     pure("jsondecode", (1, 1), |a| {
-        serde_json::from_str(&text(a, 0)?).map(HclValue::from_json).map_err(|error| error.to_string())
+        bounded_json::parse_up_to(text(a, 0)?.as_bytes(), MOST_VALUES)
+            .map(HclValue::from_json)
+            .map_err(|error| error.to_string())
     }),
     pure("jsonencode", (1, 1), |a| {
         let json = a.first().and_then(HclValue::to_json).ok_or("a number in it has no form in JSON")?;

@@ -6,13 +6,15 @@ use super::arguments::{Outcome, bounded};
 use crate::jobspec::gotemplate::fault::FunctionFault;
 use crate::jobspec::gotemplate::value::TemplateValue;
 use crate::jobspec::gotemplate::{floats, quoting};
+use crate::model::bounded_json::{self, MOST_VALUES};
 
 /// An empty text is an empty map, as consul-template has it.
 pub(super) fn parsed(text: &str) -> Outcome {
     if text.is_empty() {
         return Ok(TemplateValue::map(BTreeMap::new())?);
     }
-    let json = serde_json::from_str(text).map_err(|error| format!("that is no JSON: {error}"))?;
+    let json =
+        bounded_json::parse_up_to(text.as_bytes(), MOST_VALUES).map_err(|error| format!("that is no JSON: {error}"))?;
     Ok(TemplateValue::from_json(json)?)
 }
 

@@ -6,16 +6,21 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// `{"":0}` takes 7 bytes of text and 700 of memory; this many values take at most 20 MB. A container in Podman's list
-/// has 20 values.
-const MOST_VALUES: usize = 50_000;
+/// Of one answer or file: at most 20 MB of memory, as `{"":0}` takes 7 bytes of text and 700 of memory. A container in
+/// Podman's list has 20 values.
+pub const MOST_VALUES: usize = 50_000;
 
-/// `None`: invalid JSON, or too many values.
+/// `None`: invalid JSON, or more than [`MOST_VALUES`].
 pub fn parse(text: &[u8]) -> Option<Value> {
-    let left = Cell::new(MOST_VALUES);
+    parse_up_to(text, MOST_VALUES).ok()
+}
+
+/// Errors: invalid JSON, or more values than `most`.
+pub fn parse_up_to(text: &[u8], most: usize) -> serde_json::Result<Value> {
+    let left = Cell::new(most);
     let mut reader = serde_json::Deserializer::from_slice(text);
-    let value = CountedValue(&left).deserialize(&mut reader).ok()?;
-    reader.end().ok().map(|()| value)
+    let value = CountedValue(&left).deserialize(&mut reader)?;
+    reader.end().map(|()| value)
 }
 
 /// Consecutive values, up to the first invalid one.
