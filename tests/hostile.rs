@@ -304,8 +304,8 @@ fn short_escapes_of_a_server_never_control_the_terminal() {
     std::fs::write(&job, "job \"j\" {}\n").expect("our own directory");
     let address = serve(lies_in_short_escapes);
     for command in COMMANDS.iter().filter_map(|(_, ways)| *ways).flatten().filter(|way| !way.contains("JOB")) {
-        let said = run(address, command, &job);
-        let shown = format!("{}{}", said.stdout, said.stderr);
+        let output = run(address, command, &job);
+        let shown = format!("{}{}", output.stdout, output.stderr);
         assert_eq!(steers(&shown), None, "{command}: {shown:?}");
     }
 }
@@ -317,10 +317,10 @@ fn server_answer_that_is_large_in_memory_ends_a_command_with_an_error() {
     for command in ["status", "status --json", "stats --json", "node --json", "history --json"] {
         let mut limited = Command::new("sh");
         limited.args(["-c", "ulimit -v 1048576; exec \"$0\" \"$@\""]).arg(allostat()).args(command.split(' '));
-        let said = limited.env("ALLOSTAT_ADDR", format!("http://{address}")).output().expect("sh must start");
-        let said = Cli::from(said);
-        assert_eq!(said.code, Some(1), "{command}: {said:?}");
-        assert!(said.stderr.contains("does not understand"), "{command}: {said:?}");
+        let output = limited.env("ALLOSTAT_ADDR", format!("http://{address}")).output().expect("sh must start");
+        let output = Cli::from(output);
+        assert_eq!(output.code, Some(1), "{command}: {output:?}");
+        assert!(output.stderr.contains("does not understand"), "{command}: {output:?}");
     }
 }
 
@@ -329,9 +329,9 @@ fn server_answer_that_is_large_in_memory_ends_a_command_with_an_error() {
 fn silent_tls_server_ends_a_command_with_an_error() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = format!("https://{}", listener.local_addr().expect("it is bound"));
-    let said = Command::new(allostat()).args(["--address", &address, "status"]).output().expect("it must start");
-    let said = Cli::from(said);
-    assert!(said.code == Some(69) && said.stderr.contains("did not answer within 10 s"), "{said:?}");
+    let output = Command::new(allostat()).args(["--address", &address, "status"]).output().expect("it must start");
+    let output = Cli::from(output);
+    assert!(output.code == Some(69) && output.stderr.contains("did not answer within 10 s"), "{output:?}");
 }
 
 /// Promise (Input validation): A request ends at the 17th interim answer (1xx) of a server
@@ -344,8 +344,8 @@ fn endless_interim_answers_end_a_command_with_an_error() {
             while stream.write_all(b"HTTP/1.1 103 Early Hints\r\n\r\n").is_ok() {}
         }
     });
-    let said = run(address, "status", Path::new("none"));
-    assert!(said.code == Some(69) && said.stderr.contains("more than 16 interim answers"), "{said:?}");
+    let output = run(address, "status", Path::new("none"));
+    assert!(output.code == Some(69) && output.stderr.contains("more than 16 interim answers"), "{output:?}");
 }
 
 #[test]
@@ -357,8 +357,8 @@ fn numbers_at_their_ends_panic_in_no_command() {
         let next = if path.contains("since=0") { u64::MAX - 1 } else { u64::MAX };
         (200, JSON, json!({ "events": [], "next": next, "missed": u64::MAX }).to_string())
     }
-    let said = run(serve(ends), "events ab", Path::new("none"));
-    assert!(said.code != Some(101) && !said.stderr.contains("panicked"), "{said:?}");
+    let output = run(serve(ends), "events ab", Path::new("none"));
+    assert!(output.code != Some(101) && !output.stderr.contains("panicked"), "{output:?}");
 }
 
 /// Promise (Input validation): `fs cat` writes a file unchanged into a pipe, and makes control characters visible on a

@@ -125,19 +125,19 @@ impl CgroupScanner {
             self.is_blind = true;
         }
         let mut changes = ScanChanges::default();
-        let is_gone = gone_again(&notices);
-        for (notice, is_gone) in notices.into_iter().zip(is_gone) {
-            self.apply(notice, is_gone, &mut changes);
+        let is_removed = removed_again(&notices);
+        for (notice, is_removed) in notices.into_iter().zip(is_removed) {
+            self.apply(notice, is_removed, &mut changes);
         }
         changes
     }
 
-    fn apply(&mut self, notice: DirEvent, is_gone: bool, changes: &mut ScanChanges) {
+    fn apply(&mut self, notice: DirEvent, is_removed: bool, changes: &mut ScanChanges) {
         match notice {
             DirEvent::Made { watch, name } => {
                 let Some((place, above)) = self.directories.get(&watch).cloned() else { return };
                 let path = format!("{above}/{name}");
-                if is_gone { changes.made.push(path) } else { changes.made.extend(self.enter(place, &path)) }
+                if is_removed { changes.made.push(path) } else { changes.made.extend(self.enter(place, &path)) }
             }
             DirEvent::Removed { watch, name } => {
                 let Some((place, above)) = self.directories.get(&watch).cloned() else { return };
@@ -397,9 +397,9 @@ impl CgroupScanner {
 
 /// Which created directories were removed again, by a later event. Nothing is read of them: otherwise a user who makes
 /// and removes thousands a second costs five system calls for each.
-fn gone_again(events: &[DirEvent]) -> Vec<bool> {
+fn removed_again(events: &[DirEvent]) -> Vec<bool> {
     let mut removed = HashSet::new();
-    let mut gone: Vec<bool> = events
+    let mut is_removed: Vec<bool> = events
         .iter()
         .rev()
         .map(|event| match event {
@@ -411,8 +411,8 @@ fn gone_again(events: &[DirEvent]) -> Vec<bool> {
             _ => false,
         })
         .collect();
-    gone.reverse();
-    gone
+    is_removed.reverse();
+    is_removed
 }
 
 #[cfg(test)]
@@ -433,6 +433,6 @@ mod tests {
             made(1, "a"),
             removed(1, "b"),
         ];
-        assert_eq!(gone_again(&events), [false, true, false, false, false, true, false, false]);
+        assert_eq!(removed_again(&events), [false, true, false, false, false, true, false, false]);
     }
 }

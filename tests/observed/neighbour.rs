@@ -33,9 +33,9 @@ struct Stretch {
 struct Neighbour(Child);
 
 impl Neighbour {
-    fn start(agent: &Agent, others: &Cgroups) -> Neighbour {
-        others.make("given");
-        let given = others.directories("given");
+    fn start(agent: &Agent, cgroups: &Cgroups) -> Neighbour {
+        cgroups.make("given");
+        let given = cgroups.directories("given");
         for directory in &given {
             chown(directory, Some(USER), Some(USER)).unwrap();
             chown(directory.join("cgroup.procs"), Some(USER), Some(USER)).unwrap();
@@ -44,7 +44,7 @@ impl Neighbour {
         command.args(["-c", include_str!("neighbour.py"), &agent.address.port().to_string()]).args(&given);
         command.uid(USER).gid(USER).current_dir("/").process_group(0);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        others.place("given", child.id());
+        cgroups.place("given", child.id());
         drop(child.stdin.take());
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -118,7 +118,7 @@ fn managed_tasks_keep_values_ages_and_ends_beside_a_hostile_user() {
     if part("python3").is_none() {
         skip_test!("no-python");
     }
-    let others = Cgroups::new();
+    let cgroups = Cgroups::new();
     let env = vec![
         ("ALLOSTAT_OBSERVE".to_owned(), "true".to_owned()),
         ("ALLOSTAT_PROFILE".to_owned(), "standard".to_owned()),
@@ -134,10 +134,10 @@ fn managed_tasks_keep_values_ages_and_ends_beside_a_hostile_user() {
 
     let seconds = how_many(10, 60);
     let alone = watch(&agent, seconds);
-    let neighbour = Neighbour::start(&agent, &others);
+    let neighbour = Neighbour::start(&agent, &cgroups);
     let before = used();
-    let beside = watch(&agent, seconds);
-    for (what, stretch) in [("alone", &alone), ("beside a hostile user", &beside)] {
+    let disturbed = watch(&agent, seconds);
+    for (what, stretch) in [("alone", &alone), ("beside a hostile user", &disturbed)] {
         let (middle, oldest) = (stretch.ages[stretch.ages.len() / 2], stretch.ages.last().unwrap());
         println!(
             "{what}: {:.2} % of a core, peak {:.1} MiB; samples of managed tasks: median {middle:?}, oldest {oldest:?}",
@@ -146,7 +146,7 @@ fn managed_tasks_keep_values_ages_and_ends_beside_a_hostile_user() {
         );
         assert!(middle < USUAL_AGE && *oldest < long(), "{what}: {middle:?}, {oldest:?}");
     }
-    assert!(beside.peak_kilobytes < MOST_MEMORY, "{} kB", beside.peak_kilobytes);
+    assert!(disturbed.peak_kilobytes < MOST_MEMORY, "{} kB", disturbed.peak_kilobytes);
     assert_eq!(used().len(), TASKS);
     assert!(used().iter().zip(&before).all(|(now, then)| now > then), "{before:?}, {:?}", used());
     let failed = [("workload", "failing"), ("outcome", "error")];
