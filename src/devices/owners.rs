@@ -235,7 +235,7 @@ mod tests {
             ("13/stat", "garbage"),
         ]);
         let owners = ProcessOwners::new(roots).of(&"gpu".into(), &[10, 11, 12, 13, 14], &board());
-        assert_eq!(owners.iter().map(name).collect::<Vec<_>>(), ["a/db", "b/web", "Other", "Gone", "Gone"]);
+        assert_eq!(owners.iter().map(name).collect::<Vec<_>>(), ["a/db", "b/web", "Other", "Exited", "Exited"]);
     }
 
     #[test]
@@ -258,6 +258,6 @@ mod tests {
             assert_eq!(owners.iter().map(name).collect::<Vec<_>>(), vec!["b/db"; pids.len()]);
         }
         assert_eq!(name(&owners.of(&"gpu".into(), &[10], &board)[0]), "b/db", "it has just ended");
-        assert_eq!(name(&owners.of(&"gpu".into(), &[10], &board)[0]), "Gone");
+        assert_eq!(name(&owners.of(&"gpu".into(), &[10], &board)[0]), "Exited");
     }
 }
