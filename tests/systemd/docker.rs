@@ -222,7 +222,8 @@ fn containers_of_the_docker_driver_are_in_slices_of_their_own_and_outlive_the_ag
         let kills = exit["oom_kills"].as_u64().unwrap_or(0);
         assert_eq!(kills > 0, memory == 64, "{over}");
         let peak = exit["usage"]["memory_peak_bytes"].as_u64().unwrap_or_else(|| panic!("{job} has no peak: {over}"));
-        let reached = if memory == 64 { 60 * MIB..=64 * MIB } else { 100 * MIB..=120 * MIB };
+        // The slice also counts what the runtime needs beside the container.
+        let reached = if memory == 64 { 60 * MIB..=65 * MIB } else { 100 * MIB..=120 * MIB };
         assert!(reached.contains(&peak), "{job}: {peak}");
         let of = over["id"].as_str().expect("an ID").to_owned();
         wait_for("its slice to go", limit, || (!below(&of).exists()).then_some(()));
