@@ -472,13 +472,13 @@ impl CgroupFiles {
     }
 
     /// Checks only these hierarchies, one bit each: a descriptor that stays open always belongs to the original cgroup.
-    fn check_identity_in(&self, expected: u64) -> Result<(), StaleCgroup> {
+    fn check_identity_in(&self, hierarchy_mask: u64) -> Result<(), StaleCgroup> {
         let hierarchies = self.sampling.layout.hierarchies();
         let same = |place: &CgroupDirectory| {
             hierarchies.get(place.hierarchy).and_then(|h| inode(h, &self.path.relative())) == Some(place.inode)
         };
-        let mut requested = self.homes.iter().filter(|place| expected & (1 << place.hierarchy.min(63)) != 0);
-        if requested.all(same) { Ok(()) } else { Err(StaleCgroup) }
+        let mut to_check = self.homes.iter().filter(|place| hierarchy_mask & (1 << place.hierarchy.min(63)) != 0);
+        if to_check.all(same) { Ok(()) } else { Err(StaleCgroup) }
     }
 
     /// Closes all descriptors and releases their budget.

@@ -50,12 +50,12 @@ pub(super) struct TestedHierarchy<'a> {
 }
 
 /// Returns the plan as far as the test confirms it: without permission to create a PID namespace, the exit of a
-/// container's first process cannot be tested and is left out. `requested`: the inodes of the agent's own cgroups,
+/// container's first process cannot be tested and is left out. `own_cgroups`: the inodes of the agent's own cgroups,
 /// which the program must report.
-pub(super) fn exits(plan: ExitPlan, requested: Option<&[u64]>) -> Result<ExitPlan, KernelPassError> {
+pub(super) fn exits(plan: ExitPlan, own_cgroups: Option<&[u64]>) -> Result<ExitPlan, KernelPassError> {
     let seen = LatestByKey::create(exits::NAME, exits::SEEN, AT_ONCE)?;
     let _twin = bpf::trace(&plan.self_test(seen.descriptor())?, exits::EXITED)?;
-    let self_test = ExitSelfTest { seen, expected: requested };
+    let self_test = ExitSelfTest { seen, own_cgroups };
     // The first of two threads ends with status 1.
     let level = self_test.one(TestChildEnd::Code(67))?;
     for how in [TestChildEnd::Alone(68), TestChildEnd::Killed, TestChildEnd::Threads(3)] {
@@ -75,7 +75,7 @@ pub(super) fn exits(plan: ExitPlan, requested: Option<&[u64]>) -> Result<ExitPla
 /// Compares what the exit program recorded of test children with how they ended.
 struct ExitSelfTest<'a> {
     seen: LatestByKey,
-    expected: Option<&'a [u64]>,
+    own_cgroups: Option<&'a [u64]>,
 }
 
 impl ExitSelfTest<'_> {
@@ -98,7 +98,8 @@ impl ExitSelfTest<'_> {
             TestChildEnd::Code(_) | TestChildEnd::Alone(_) | TestChildEnd::Killed | TestChildEnd::First(_) => first,
         };
         let wrong = |what| {
-            tracing::debug!(?how, ?status, ?seen_exit, took, wanted = ?self.expected, "process-exit self-test failed");
+            let own = self.own_cgroups;
+            tracing::debug!(?how, ?status, ?seen_exit, took, wanted = ?own, "process-exit self-test failed");
             Err(KernelPassError::SelfTestFailed { what })
         };
         let Some(seen) = seen_exit.as_ref() else { return wrong("how processes end") };
@@ -109,7 +110,7 @@ impl ExitSelfTest<'_> {
             wrong(FIRST)
         } else if !(seen.at.saturating_sub(took)..=seen.at).contains(&seen.start) {
             wrong("when processes began")
-        } else if self.expected.is_some_and(|expected| !seen.cgroups.starts_with(expected)) {
+        } else if self.own_cgroups.is_some_and(|own_cgroups| !seen.cgroups.starts_with(own_cgroups)) {
             wrong("in which cgroups processes end")
         } else {
             Ok(seen.level)
@@ -130,8 +131,8 @@ pub(super) fn own_cgroups(roots: &Roots, layout: &Layout, controllers: &[&str]) 
         std::fs::metadata(own_directory(roots, home)?).ok().map(|found| found.ino())
     };
     let unified = inode(None)?;
-    let rest: Option<Vec<u64>> = controllers.iter().map(|controller| inode(Some(controller))).collect();
-    Some([vec![unified], rest?].concat())
+    let v1_inodes: Option<Vec<u64>> = controllers.iter().map(|controller| inode(Some(controller))).collect();
+    Some([vec![unified], v1_inodes?].concat())
 }
 
 /// Tests the hierarchy ID and the pending CPU time in the rows.

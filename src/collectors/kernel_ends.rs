@@ -7,7 +7,7 @@
 //! It needs a kernel pass whose values agree with the kernel's files: both read the same fields in the same way, and a
 //! file that is not trusted there is not trusted here. Values that the kernel aggregates only on read are missing:
 //! `memory.stat`, `io.stat`, pressure. CPU time that is pending in the unified tree is added here. Fields that the
-//! kernel pass does not read are checked by a self-test first (`ends_self_test`).
+//! kernel pass does not read are checked by a self-test first (`exit_self_test`).
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -125,9 +125,9 @@ impl KernelEnds {
         let place = KernelRows::create(plan.place_bytes().next_multiple_of(8), 0)?;
         let notes = LatestByKey::create(exits::NOTE_KEY, exits::NOTE, MAX_EXITS)?;
         let known: Vec<u32> = homes.iter().filter_map(|(id, _)| u32::try_from(*id).ok()).collect();
-        let removed = plan.removed(place.descriptor(), notes.descriptor(), (ring.descriptor(), SHARE), &known)?;
+        let removal_program = plan.removed(place.descriptor(), notes.descriptor(), (ring.descriptor(), SHARE), &known)?;
         let exited = exits.program(notes.descriptor())?;
-        let programs = [bpf::trace(&exited, exits::EXITED)?, bpf::trace(&removed, ends::REMOVED)?];
+        let programs = [bpf::trace(&exited, exits::EXITED)?, bpf::trace(&removal_program, ends::REMOVED)?];
         let plan = Arc::new(plan);
         Ok(KernelEnds { plan, homes, ring, place, reported_lost: 0, _notes: notes, _programs: programs })
     }

@@ -97,7 +97,8 @@ impl KernelPassError {
     }
 }
 
-/// Reads all cgroups of the host in one BPF walk. Concurrency: the sampler walks; any thread may read rows.
+/// Reads all cgroups of the host in one BPF walk. Concurrency: the thread that holds the publisher's lock walks;
+/// any thread may read rows.
 #[derive(Debug)]
 pub struct KernelPass {
     state: Mutex<State>,
@@ -135,7 +136,7 @@ impl PassReaders {
     }
 }
 
-/// What only the sampler uses: the walks, and the comparison in progress.
+/// State of the thread that holds the publisher's lock: the walks, and the comparison in progress.
 #[derive(Debug)]
 struct State {
     /// Walks by hierarchy index in the layout: probe values only, and all values.

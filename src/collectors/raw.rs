@@ -33,9 +33,9 @@ pub(super) struct RawValues {
     /// v1: charges refused by the memory limit, and by the limit of memory plus swap. If both limits are equal, the
     /// kernel checks the second one first, and only its counter rises.
     pub(super) failcnt: Option<u64>,
+    pub(super) memsw_failcnt: Option<u64>,
     /// v1: OOM kills of the cgroups below. `None`: there are none.
     pub(super) inner: Option<Box<InnerKills>>,
-    pub(super) memsw_failcnt: Option<u64>,
     /// v1 `cpuacct.usage_user`, `cpuacct.usage_sys`; where there are none, `cpuacct.stat` in ticks.
     pub(super) user_ns: Option<u64>,
     pub(super) system_ns: Option<u64>,

@@ -62,7 +62,7 @@ pub struct Reading {
     pub began: Option<Timestamp>,
 }
 
-/// A reading at least [`RATES_OVER`] older than the one that it stands in.
+/// A reading at least [`RATES_OVER`] older than the reading that holds it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EarlierReading {
     pub usage: Arc<Usage>,
@@ -336,8 +336,8 @@ impl TaskReader {
     /// Reads the files that can have changed. `now` decides which are due; `everything` reads all, except an alloc's
     /// settings.
     ///
-    /// Errors: `StaleCgroup`, permanently: the cgroup was removed, or the supervisor ended. Any other failure makes its
-    /// field absent and is counted in `Sampling::errors`.
+    /// Errors: `ReadingError::Removed`, permanently: the cgroup was removed, or the supervisor ended. Any other failure
+    /// makes its field absent and is counted in `Sampling::errors`.
     pub fn read(&self, now: Instant, at: Timestamp, everything: bool) -> Result<Reading, ReadingError> {
         self.read_change(now, at, everything)?;
         // Only a reader that is gone never had a reading.

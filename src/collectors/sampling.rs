@@ -14,7 +14,7 @@ use crate::host::hierarchy::Layout;
 use crate::host::roots::Roots;
 use crate::model::words;
 
-/// State shared by all readers of this agent. Concurrency: any thread; atomics only.
+/// State shared by all readers of this agent. Concurrency: any thread; locks are short.
 #[derive(Debug)]
 pub struct Sampling {
     pub roots: Roots,

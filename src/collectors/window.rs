@@ -200,7 +200,7 @@ trait PeakFile {
     fn reset(&mut self) -> Result<(), Errno>;
 }
 
-/// A peak file of cgroup v2, open for reset.
+/// An open peak file of either cgroup version.
 struct PeakFd<'a>(&'a OwnedFd);
 
 impl PeakFile for PeakFd<'_> {

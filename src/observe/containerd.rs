@@ -147,10 +147,10 @@ impl ShimBundle {
 fn bundles(roots: &Roots, namespace: Option<&str>, id: &str) -> impl Iterator<Item = ShimBundle> {
     let of_namespaces = |bundles: &str| -> Vec<PathBuf> {
         let bundles = roots.file(bundles);
-        let rest = || facts::directories(&bundles).into_iter().filter(|of| !of.ends_with(OF_DOCKER)).collect();
+        let all_namespaces = || facts::directories(&bundles).into_iter().filter(|of| !of.ends_with(OF_DOCKER)).collect();
         let named =
             |namespace: &str| component(namespace).map(|namespace| bundles.join(namespace)).into_iter().collect();
-        namespace.map_or_else(rest, named)
+        namespace.map_or_else(all_namespaces, named)
     };
     let found: Vec<PathBuf> = BUNDLES.into_iter().flat_map(of_namespaces).collect();
     found.into_iter().filter_map(move |directory| {

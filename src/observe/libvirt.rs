@@ -82,10 +82,10 @@ impl Runtime for LibvirtRuntime {
 
 /// Full names that libvirt may have shortened to this one.
 fn whole_names(directory: &RuntimeDirectory, name: &str) -> Vec<String> {
-    let retained = |name: &str| name.chars().filter(char::is_ascii_alphanumeric).collect::<String>();
+    let alphanumeric = |name: &str| name.chars().filter(char::is_ascii_alphanumeric).collect::<String>();
     let files = directory.names().unwrap_or_default();
     let names = files.iter().filter_map(|file| Some(file.strip_suffix(".xml")?.to_owned()));
-    names.filter(|whole| retained(whole).starts_with(&retained(name))).take(MOST_READ).collect()
+    names.filter(|whole| alphanumeric(whole).starts_with(&alphanumeric(name))).take(MOST_READ).collect()
 }
 
 /// Whether the running machine of this name has the number.

@@ -12,6 +12,7 @@
 //! processes  processes without a cgroup of their own, if enabled
 //! naming     asks runtimes for names and exits, each on its own thread: names first (query_queue)
 //! services   asks the host's systemd how its services ended
+//! facts      helpers of the sources: JSON of runtimes, timestamps, process environments
 //! texts      truncates, cleans and counts names chosen by others
 //! table      the allocs: begun, named, ended; what is published on the board
 //! observer   the thread that runs all of it
@@ -138,10 +139,10 @@ impl Config {
     /// The labels to show, as Prometheus labels: `com.example/team` becomes `label_com_example_team`.
     pub fn chosen(&self, labels: &[(String, String)]) -> Vec<SelectedLabel> {
         let mut names = BTreeSet::new();
-        let expected = self.labels.iter().filter_map(|name| labels.iter().find(|(known, _)| known == name));
+        let selected = self.labels.iter().filter_map(|name| labels.iter().find(|(known, _)| known == name));
         let clean =
             |name: &str| name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect::<String>();
-        let shown = expected.map(|(key, value)| SelectedLabel {
+        let shown = selected.map(|(key, value)| SelectedLabel {
             key: label_value(key).into_owned(),
             name: format!("label_{}", clean(key)),
             value: label_value(value).into_owned(),

@@ -173,7 +173,7 @@ struct SourceWorker {
 }
 
 impl SourceWorker {
-    /// Runs until the sender is dropped.
+    /// Runs until the queue is closed.
     fn run(&self, runtime: &mut dyn Runtime) {
         while let Some(question) = self.questions.next() {
             match question {

@@ -100,20 +100,20 @@ impl WorkloadRule {
 
     fn workload(&self, id: &str, naming: &TaskNaming) -> Option<String> {
         let is_of = self.of.fits(id, naming);
-        let reported = match &self.workload {
+        let workload = match &self.workload {
             RuleWorkload::Text(text) => Some(text.as_str()),
-            RuleWorkload::Label(name) => naming.label(name).filter(|reported| !reported.is_empty()),
+            RuleWorkload::Label(name) => naming.label(name).filter(|workload| !workload.is_empty()),
         };
-        reported.filter(|_| is_of).map(str::to_owned)
+        workload.filter(|_| is_of).map(str::to_owned)
     }
 
     /// The labels that the rule reads.
     pub fn labels(&self) -> impl Iterator<Item = &str> {
-        let reported = match &self.workload {
+        let label = match &self.workload {
             RuleWorkload::Label(name) => Some(name.as_str()),
             RuleWorkload::Text(_) => None,
         };
-        self.of.label().into_iter().chain(reported)
+        self.of.label().into_iter().chain(label)
     }
 }
 

@@ -50,7 +50,7 @@ struct ProcessGroup {
     reader: Option<Arc<TaskReader>>,
 }
 
-/// Counters that remain after a process ended. Units: clock ticks, faults.
+/// CPU time and page faults of processes. Units: clock ticks, faults.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct EndedUsage {
     user: u64,
@@ -199,18 +199,18 @@ impl ProcessGroups {
         let held_by = filter.tasks.iter().filter_map(|task| parents.get(task).copied()).filter(is_one);
         let known: BTreeSet<u32> = filter.tasks.iter().copied().chain(held_by).chain([filter.agent]).collect();
         let is_known = |pid: u32| {
-            let line = std::iter::successors(parents.get(&pid).copied().filter(is_one), |pid| {
+            let ancestors = std::iter::successors(parents.get(&pid).copied().filter(is_one), |pid| {
                 parents.get(pid).copied().filter(is_one)
             });
-            known.contains(&pid) || line.take(MOST_PARENTS).any(|pid| known.contains(&pid))
+            known.contains(&pid) || ancestors.take(MOST_PARENTS).any(|pid| known.contains(&pid))
         };
         // Kernel threads have group 0.
         all.retain(|process| process.stat.group != 0 && !is_known(process.id.pid));
-        let query_all = self.samples.is_multiple_of(CGROUP_READ_EACH);
+        let reread_cgroups = self.samples.is_multiple_of(CGROUP_READ_EACH);
         self.samples = self.samples.wrapping_add(1);
         let before = std::mem::take(&mut self.outside);
         for process in &all {
-            let known = before.get(&process.id).copied().filter(|_| !query_all);
+            let known = before.get(&process.id).copied().filter(|_| !reread_cgroups);
             let is_outside = known.or_else(|| {
                 let bytes = roots.read_proc(format!("{}/cgroup", process.id.pid)).ok()?;
                 Some(cgroup::places(&bytes).all(|place| !(filter.own)(&place)))

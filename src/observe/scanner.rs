@@ -218,8 +218,8 @@ impl CgroupScanner {
 
     /// Whether it has a process. `None`: it does not exist or cannot be read.
     pub fn has_processes(&self, path: &str) -> Option<bool> {
-        let request = |place: usize| self.has_processes_in(place, path);
-        (0..self.walked.len()).filter_map(request).reduce(|a, b| a || b)
+        let check = |place: usize| self.has_processes_in(place, path);
+        (0..self.walked.len()).filter_map(check).reduce(|a, b| a || b)
     }
     fn has_processes_in(&self, place: usize, path: &str) -> Option<bool> {
         let mut file = File::open(self.directory(place, path)?.join("cgroup.procs")).ok()?;
@@ -265,7 +265,7 @@ impl CgroupScanner {
 
     /// Whether it, or a former child, has ever used CPU time.
     pub fn has_run(&self, path: &str) -> bool {
-        let request = |place: usize| {
+        let check = |place: usize| {
             let directory = self.directory(place, path)?;
             if let Ok(ns) = std::fs::read_to_string(directory.join("cpuacct.usage")) {
                 return Some(ns.trim_end() != "0");
@@ -273,7 +273,7 @@ impl CgroupScanner {
             let stat = std::fs::read_to_string(directory.join("cpu.stat")).ok()?;
             stat.lines().next().map(|usage| usage.starts_with("usage_usec ") && usage != "usage_usec 0")
         };
-        (0..self.walked.len()).filter_map(request).any(|has_run| has_run)
+        (0..self.walked.len()).filter_map(check).any(|has_run| has_run)
     }
 
     /// Inode of the cgroup at this path, which identifies it. `None`: it does not exist.

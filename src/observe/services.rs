@@ -44,7 +44,7 @@ pub fn runtime(places: &RuntimePlaces) -> Box<dyn Runtime> {
     ))
 }
 
-/// How services ended, from systemd. `query`: what systemd reports of a unit. Errors: a sentence; it does not answer.
+/// How services ended, from systemd. `query`: what systemd reports of a unit. Errors: why systemd did not answer.
 struct SystemdRuntime<A> {
     query: A,
     room: QueryBudget,
@@ -53,9 +53,9 @@ struct SystemdRuntime<A> {
 }
 
 impl<A: FnMut(&str) -> Result<Option<ServiceReport>, String>> SystemdRuntime<A> {
-    fn new(request: A) -> SystemdRuntime<A> {
+    fn new(query: A) -> SystemdRuntime<A> {
         let instances = QueryBudget::new(MOST_INSTANCES_AT_ONCE, PAUSE_OF_INSTANCES);
-        SystemdRuntime { query: request, room: QueryBudget::new(MOST_AT_ONCE, PAUSE), instances, silent_until: None }
+        SystemdRuntime { query, room: QueryBudget::new(MOST_AT_ONCE, PAUSE), instances, silent_until: None }
     }
 
     fn report(&mut self, unit: &str, now: Instant) -> Option<ServiceReport> {

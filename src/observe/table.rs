@@ -224,7 +224,7 @@ impl ObservedAllocs {
         self.by_source.take();
         let NewTask { path, source, own, naming, container, rule, labels, reader, own_reader, since } = new_task;
         // The ID uses the untruncated name, with a digest.
-        let expected = ObservedAllocs::id_of(naming.source.unwrap_or(source), &naming.native);
+        let preferred_id = ObservedAllocs::id_of(naming.source.unwrap_or(source), &naming.native);
         let naming = fit(naming, &mut self.texts);
         let cgroup = match own {
             AllocCgroup::Task => Some(CgroupPath::from(path.as_str())),
@@ -232,7 +232,7 @@ impl ObservedAllocs {
             AllocCgroup::None | AllocCgroup::Nowhere => None,
         };
         let its_own = cgroup.as_ref().filter(|_| own == AllocCgroup::Parent);
-        let id = self.free_id(AllocId::new(expected), &naming, &path, its_own);
+        let id = self.free_id(AllocId::new(preferred_id), &naming, &path, its_own);
         let held = self.allocs.entry(id.clone()).or_insert_with(|| TrackedAlloc::new(&id));
         held.ended_at = None;
         if held.tasks.iter().all(|task| task.reader.is_none()) {
@@ -244,8 +244,8 @@ impl ObservedAllocs {
             Some(at) => at,
             None => {
                 let key = (id.clone(), task.clone());
-                let removed = self.forgotten.remove(&key).map(|(_, earlier)| earlier);
-                let earlier = self.earlier.remove(&key).or(removed);
+                let forgotten = self.forgotten.remove(&key).map(|(_, earlier)| earlier);
+                let earlier = self.earlier.remove(&key).or(forgotten);
                 held.tasks.push(earlier.map(TrackedTask::of).unwrap_or_default());
                 Arc::make_mut(&mut held.identity).tasks.push(TaskIdentity {
                     name: task.clone(),
@@ -439,7 +439,7 @@ impl ObservedAllocs {
 
     /// The alloc's ID, with a suffix if another running cgroup already has that name: for a task of the same name, or
     /// as an alloc's own cgroup.
-    fn free_id(&self, expected: AllocId, naming: &TaskNaming, path: &str, own: Option<&CgroupPath>) -> AllocId {
+    fn free_id(&self, preferred_id: AllocId, naming: &TaskNaming, path: &str, own: Option<&CgroupPath>) -> AllocId {
         let is_taken = |held: &TrackedAlloc| {
             let mut tasks = held.identity.tasks.iter().zip(&held.tasks);
             let same_name = tasks.find(|(known, _)| known.name.as_str() == naming.task);
@@ -448,9 +448,9 @@ impl ObservedAllocs {
             let is_another = held.native != naming.native || (own.is_some() && held.identity.cgroup.as_ref() != own);
             runs || is_full || (is_another && held.ended_at.is_none())
         };
-        match self.allocs.get(&expected) {
-            Some(held) if is_taken(held) => AllocId::new(format!("{expected}~{:016x}", digest(path))),
-            Some(_) | None => expected,
+        match self.allocs.get(&preferred_id) {
+            Some(held) if is_taken(held) => AllocId::new(format!("{preferred_id}~{:016x}", digest(path))),
+            Some(_) | None => preferred_id,
         }
     }
 }

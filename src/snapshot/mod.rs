@@ -117,7 +117,7 @@ pub struct TickBefore {
     pub own_cpu_ns: Option<u64>,
 }
 
-/// One of each task of an alloc. It nearly always has one, which is stored inline: they are made again at each tick.
+/// One item per task of an alloc. Most allocs have one task, so one item is stored inline.
 pub type PerTask<T> = SmallVec<[T; 1]>;
 
 #[derive(Debug, Clone)]

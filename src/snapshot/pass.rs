@@ -36,8 +36,9 @@ const LEAST_TO_OPEN: usize = 16;
 #[derive(Clone, Copy)]
 pub struct SamplingPass {
     moment: Moment,
-    /// Of these, those that were read before, too: all but observed cgroups; observed cgroups.
+    /// Whether to read again managed tasks and processes that have a reading.
     managed: bool,
+    /// The same for observed cgroups.
     observed: bool,
     answers: ReadScope,
     threads: usize,
@@ -151,9 +152,9 @@ impl Readings for SamplingPass {
                 }
             }
         };
-        let rest = self.threads.min(requests.len() / self.least).saturating_sub(1);
+        let extra_threads = self.threads.min(requests.len() / self.least).saturating_sub(1);
         thread::scope(|scope| {
-            for _ in 0..rest {
+            for _ in 0..extra_threads {
                 // Without it the others read its share.
                 let _ = thread::Builder::new().name("reader".into()).spawn_scoped(scope, work);
             }

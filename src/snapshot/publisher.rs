@@ -39,7 +39,7 @@ const OBSERVED_EACH: Duration = Duration::from_millis(3_500);
 /// hangs.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What readers read with.
+/// The kernel pass, and whether observed cgroups may be skipped.
 #[derive(Default)]
 pub struct Walks {
     /// `None`: files.
@@ -73,8 +73,8 @@ fn readers_due(since: Option<Duration>, has_own: bool) -> Option<PassReaders> {
 /// Whether a client is about to read before the next tick.
 pub type Foresight = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// Samples at each tick, and publishes a snapshot when a client reads. Concurrency: one thread samples, any thread
-/// reads.
+/// Samples at each tick, and publishes a snapshot when a client reads. Concurrency: one thread samples at
+/// ticks; any thread reads, and may complete a tick.
 pub struct SnapshotPublisher {
     board: Arc<Board>,
     clock: Arc<dyn Clock>,
@@ -101,7 +101,7 @@ pub(super) struct Assembly {
     observed_skipped: bool,
     /// So many may read.
     threads: NonZero<usize>,
-    /// So far, and up to the newest snapshot.
+    /// Ticks so far, and those in the newest snapshot.
     ticks: u64,
     shown: u64,
     /// The board's version that was published last.

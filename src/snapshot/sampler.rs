@@ -1,4 +1,4 @@
-//! The one thread that reads: each tick, and at once when something on the board changes.
+//! The one thread that samples: at each tick, and at once when the board changes. A client's read may complete a tick.
 //!
 //! ```text
 //!         ┌──────── deadline reached ───► collect host, ask every reader, to the publisher (epoch + 1) ─┐

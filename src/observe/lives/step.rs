@@ -38,28 +38,28 @@ pub(in crate::observe) fn step<M: Measures>(
     facts: &impl PathFacts<M>,
 ) -> (Lives<M>, Vec<Action<M>>) {
     let mut out = Vec::new();
-    let mut at = Step { lives: &mut lives, facts, out: &mut out, now: facts.now() };
+    let mut step = Step { lives: &mut lives, facts, out: &mut out, now: facts.now() };
     match event {
-        Event::Made(created_at) => at.made(created_at),
-        Event::Removed => at.removed(),
-        Event::NoTask => at.no_task(),
+        Event::Made(created_at) => step.made(created_at),
+        Event::Removed => step.removed(),
+        Event::NoTask => step.no_task(),
         // It may still stand in a hierarchy: what remains of it is not a new one.
-        Event::Vanished => at.leave(),
-        Event::Grew => at.lives.made = None,
-        Event::Above(inode) => at.lives.above = Some(at.lives.above.unwrap_or(inode)),
-        Event::RemovedBelow => at.lives.removed_below = Some(at.now),
-        Event::Checked(verdict) => at.checked(verdict),
-        Event::Occupied => at.check_at(at.now),
-        Event::Recovered(recovered) => at.recovered(recovered),
-        Event::Record { below: Some(below), record, found } => at.record_below(&below, record, *found),
-        Event::Record { below: None, record, found } => at.record(record, *found),
-        Event::Gathered { is_followed } => at.gathered(is_followed),
-        Event::Renamed => at.query_again(),
-        Event::Named(naming) => at.named(naming.map(|naming| *naming)),
-        Event::NotQueued { again } => at.not_queued(again),
-        Event::Exited { number, facts } => at.exited(number, facts),
-        Event::Due => at.due(),
-        Event::Sweep => at.sweep(),
+        Event::Vanished => step.leave(),
+        Event::Grew => step.lives.made = None,
+        Event::Above(inode) => step.lives.above = Some(step.lives.above.unwrap_or(inode)),
+        Event::RemovedBelow => step.lives.removed_below = Some(step.now),
+        Event::Checked(verdict) => step.checked(verdict),
+        Event::Occupied => step.check_at(step.now),
+        Event::Recovered(recovered) => step.recovered(recovered),
+        Event::Record { below: Some(below), record, found } => step.record_below(&below, record, *found),
+        Event::Record { below: None, record, found } => step.record(record, *found),
+        Event::Gathered { is_followed } => step.gathered(is_followed),
+        Event::Renamed => step.query_again(),
+        Event::Named(naming) => step.named(naming.map(|naming| *naming)),
+        Event::NotQueued { again } => step.not_queued(again),
+        Event::Exited { number, facts } => step.exited(number, facts),
+        Event::Due => step.due(),
+        Event::Sweep => step.sweep(),
     }
     (lives, out)
 }

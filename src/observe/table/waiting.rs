@@ -79,9 +79,9 @@ impl ObservedAllocs {
         let mut changed = Vec::new();
         for (id, alloc) in &mut self.allocs {
             for task in &mut alloc.tasks {
-                let is_queried = task.shown.will_restart || task.is_unconfirmed;
+                let is_unsettled = task.shown.will_restart || task.is_unconfirmed;
                 let (Some(container), Some(since)) = (&task.container, task.shown.since) else { continue };
-                if !is_queried || since >= at {
+                if !is_unsettled || since >= at {
                     continue;
                 }
                 let waits = waited(container);
