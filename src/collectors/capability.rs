@@ -96,7 +96,7 @@ pub fn without_cgroups(capabilities: &mut [Capability], roots: &Roots, observes:
 }
 
 /// End of observed cgroups, reported by kernel tracepoints. Not part of [`probe`]:
-/// [`KernelEnds::open`](super::KernelEnds::open) tries it.
+/// [`CgroupEndTracer::open`](super::CgroupEndTracer::open) tries it.
 pub const KERNEL_ENDS: &str = "kernel_ends";
 
 /// What the probes of this host's capabilities read.

@@ -163,14 +163,14 @@ pub(super) fn rows(plan: &EndPlan, iterator: u32, homes: &[TestedHierarchy<'_>])
             let (flushed, after) = (plain.take()?, all.take()?);
             match compare(&before, &added, &flushed).max(compare(&flushed, &after, &after)) {
                 // No CPU time is pending, so there is nothing to compare.
-                PendingCheck::Nothing if attempt == 0 => break,
-                PendingCheck::Agrees => break,
-                PendingCheck::Contradicts | PendingCheck::Nothing if attempt + 1 == ATTEMPTS => {
+                PendingCpuVerdict::Nothing if attempt == 0 => break,
+                PendingCpuVerdict::Agrees => break,
+                PendingCpuVerdict::Contradicts | PendingCpuVerdict::Nothing if attempt + 1 == ATTEMPTS => {
                     return Err(KernelPassError::SelfTestFailed {
                         what: "what processors have counted and not handed on",
                     });
                 }
-                PendingCheck::Contradicts | PendingCheck::Nothing => std::thread::sleep(BUSY),
+                PendingCpuVerdict::Contradicts | PendingCpuVerdict::Nothing => std::thread::sleep(BUSY),
             }
         }
     }
@@ -180,14 +180,14 @@ pub(super) fn rows(plan: &EndPlan, iterator: u32, homes: &[TestedHierarchy<'_>])
 /// Result of one comparison of pending CPU time. The kernel may flush at any moment, so a single contradiction may be a
 /// coincidence; contradictions in every attempt are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum PendingCheck {
+enum PendingCpuVerdict {
     Nothing,
     Agrees,
     Contradicts,
 }
 
 /// CPU time must rise from one walk to the next. If much was flushed, some of it must have been pending before.
-fn compare(before: &[WalkedRow], added: &[WalkedRow], flushed: &[WalkedRow]) -> PendingCheck {
+fn compare(before: &[WalkedRow], added: &[WalkedRow], flushed: &[WalkedRow]) -> PendingCpuVerdict {
     let of = |rows: &[WalkedRow]| -> HashMap<u64, [u64; 3]> { rows.iter().map(|row| (row.id, row.cpu)).collect() };
     let (all_added, all_flushed) = (of(added), of(flushed));
     let (mut moved, mut seen) = (0_u64, 0_u64);
@@ -196,16 +196,16 @@ fn compare(before: &[WalkedRow], added: &[WalkedRow], flushed: &[WalkedRow]) -> 
         for ((before, added), flushed) in row.cpu.iter().zip(added).zip(flushed) {
             if !(before <= added && added <= flushed) {
                 tracing::debug!(id = row.id, before, added, flushed, "pending CPU time contradicts flushed CPU time");
-                return PendingCheck::Contradicts;
+                return PendingCpuVerdict::Contradicts;
             }
         }
         moved = moved.max(flushed[0] - row.cpu[0]);
         seen = seen.max(added[0] - row.cpu[0]);
     }
     match (moved, seen) {
-        (MOVED_NS.., 0) => PendingCheck::Contradicts,
-        (_, 0) => PendingCheck::Nothing,
-        (_, _) => PendingCheck::Agrees,
+        (MOVED_NS.., 0) => PendingCpuVerdict::Contradicts,
+        (_, 0) => PendingCpuVerdict::Nothing,
+        (_, _) => PendingCpuVerdict::Agrees,
     }
 }
 
@@ -284,19 +284,19 @@ mod tests {
     fn pending_kernel_counts_are_confirmed_only_between_reads_before_and_after_a_flush() {
         let attempt = |before, added, flushed| compare(&rows(before), &rows(added), &rows(flushed));
         let ms = MOVED_NS;
-        assert_eq!(attempt([5, 9], [5, 9], [5, 9]), PendingCheck::Nothing);
-        assert_eq!(attempt([5, 9], [5, 9], [5, 9 + ms / 2]), PendingCheck::Nothing, "it may have come in between");
-        assert_eq!(attempt([5, 9], [5, 9 + ms], [5, 9 + 2 * ms]), PendingCheck::Agrees);
+        assert_eq!(attempt([5, 9], [5, 9], [5, 9]), PendingCpuVerdict::Nothing);
+        assert_eq!(attempt([5, 9], [5, 9], [5, 9 + ms / 2]), PendingCpuVerdict::Nothing, "it may have come in between");
+        assert_eq!(attempt([5, 9], [5, 9 + ms], [5, 9 + 2 * ms]), PendingCpuVerdict::Agrees);
         assert_eq!(
             attempt([5, 9], [5, 9], [5, 9 + ms]),
-            PendingCheck::Contradicts,
+            PendingCpuVerdict::Contradicts,
             "much was flushed and none was pending"
         );
-        assert_eq!(attempt([5, 9], [5, 8], [5, 9]), PendingCheck::Contradicts);
-        assert_eq!(attempt([5, 9], [5, 12], [5, 11]), PendingCheck::Contradicts);
+        assert_eq!(attempt([5, 9], [5, 8], [5, 9]), PendingCpuVerdict::Contradicts);
+        assert_eq!(attempt([5, 9], [5, 12], [5, 11]), PendingCpuVerdict::Contradicts);
         assert_eq!(
             compare(&rows([5, 9]), &rows([5, 9])[..1], &rows([5, 9 + ms])),
-            PendingCheck::Nothing,
+            PendingCpuVerdict::Nothing,
             "one is gone"
         );
     }

@@ -14,7 +14,7 @@ use super::memory;
 use super::pass_rows::PassRows;
 use super::raw::RawValues;
 use super::row_source::{PassRow, RowUse};
-use super::stat_lines::StatLines;
+use super::stat_lines::MemoryStatLayout;
 use super::subjects::files;
 use super::table::KernelFile;
 use crate::host::cgroup::own_directory;
@@ -45,13 +45,13 @@ pub(super) struct RowTrust {
     strikes: Vec<AtomicU8>,
     /// Bit set of the values that were confirmed above 0.
     seen: Vec<AtomicU32>,
-    lines: StatLines,
+    lines: MemoryStatLayout,
 }
 
 impl Default for RowTrust {
     fn default() -> RowTrust {
         let strikes = files().map(|_| AtomicU8::new(0)).collect();
-        RowTrust { strikes, seen: files().map(|_| AtomicU32::new(0)).collect(), lines: StatLines::default() }
+        RowTrust { strikes, seen: files().map(|_| AtomicU32::new(0)).collect(), lines: MemoryStatLayout::default() }
     }
 }
 
@@ -311,7 +311,8 @@ pub(super) fn at_start(
     let own = own_cgroup_and_ancestors(layout, roots);
     let mut is_sure = |comparison: &RowComparison| {
         let (home, _) = comparison.cgroup;
-        let is_foreign = own.get(home).is_some_and(|ancestors| !ancestors.is_empty() && !ancestors.contains(&comparison.cgroup));
+        let is_foreign =
+            own.get(home).is_some_and(|ancestors| !ancestors.is_empty() && !ancestors.contains(&comparison.cgroup));
         if !is_foreign || !earlier.iter().any(|e| comparison.differs_like(e)) {
             return false;
         }

@@ -8,7 +8,7 @@ use super::{CgroupMeasures, MeasuredTask, ObserverThread};
 use crate::collectors::TaskReader;
 use crate::model::id::CgroupPath;
 use crate::observe::identity::{AllocCgroup, RecognisedTask};
-use crate::observe::lives::{CheckOutcome, Event, HiddenReason, LifeNotes, Lives, MeasuredLife, State};
+use crate::observe::lives::{CheckOutcome, Event, HiddenReason, LifeExits, Lives, MeasuredLife, State};
 use crate::observe::tree::TaskCgroup;
 
 /// Cgroups without processes to check per second; the others follow in the next seconds.
@@ -53,7 +53,8 @@ impl ObserverThread {
                     open.push((path.to_owned(), recognised(task)));
                 }
                 None if lives.is_some_and(Lives::is_placed) => {
-                    needs_full_follow |= is_above && self.scanner.tree().identify(path).is_some_and(|(at, _)| at == path);
+                    needs_full_follow |=
+                        is_above && self.scanner.tree().identify(path).is_some_and(|(at, _)| at == path);
                     removed.push(path.to_owned());
                 }
                 None => {}
@@ -161,7 +162,7 @@ impl ObserverThread {
         }
         let inode = self.scanner.inode(path);
         let Some(task) = self.measure(path, &found, lives, inode) else { return CheckOutcome::Unreadable };
-        CheckOutcome::Ready(Box::new(MeasuredLife { found, task: Arc::new(task), inode, notes: LifeNotes::default() }))
+        CheckOutcome::Ready(Box::new(MeasuredLife { found, task: Arc::new(task), inode, notes: LifeExits::default() }))
     }
 
     fn measure(
