@@ -5,7 +5,7 @@
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use allostat::collectors::{KernelEnds, KernelPass};
+use allostat::collectors::{CgroupEndTracer, KernelPass};
 use allostat::host::hierarchy::Layout;
 use allostat::host::roots::Roots;
 use allostat::model::id::CgroupPath;
@@ -31,7 +31,7 @@ fn compare() -> Result<(), String> {
     // In turns, so that whatever else runs here is beside both.
     for _ in 0..ROUNDS {
         without.push(processes()?);
-        let ends = KernelEnds::open(&roots, &layout, &pass).map_err(|e| e.to_string())?;
+        let ends = CgroupEndTracer::open(&roots, &layout, &pass).map_err(|e| e.to_string())?;
         with.push(processes()?);
         drop(ends);
     }

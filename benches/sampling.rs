@@ -12,7 +12,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use allostat::collectors::{FdBudget, KernelPass, Sampling, TaskReader};
+use allostat::collectors::{FdBudget, KernelPass, SamplingContext, TaskReader};
 use allostat::host::hierarchy::{CgroupVersion, Layout};
 use allostat::host::roots::Roots;
 use allostat::model::id::CgroupPath;
@@ -230,9 +230,9 @@ fn by_kernel_pass(forest: &Forest) {
     print("sampling/idle-minute-by-pass", minute, "CPU-s/min per 1000", None);
 }
 
-fn sampling() -> Arc<Sampling> {
+fn sampling() -> Arc<SamplingContext> {
     let layout = Layout::detect(&Roots::default()).expect("mountinfo was readable before");
-    Sampling::new(Roots::default(), layout, FdBudget::from_limit())
+    SamplingContext::new(Roots::default(), layout, FdBudget::from_limit())
 }
 
 fn read_all(readers: &[TaskReader], now: Instant, everything: bool) {

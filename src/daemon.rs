@@ -44,7 +44,7 @@ use crate::api::{self, ApiContext, ServerState};
 use crate::board::Board;
 use crate::board::devices::{DeviceSource, DevicesView};
 use crate::board::facts::Facts;
-use crate::collectors::{self, FdBudget, KernelEnds, Sampling, capability};
+use crate::collectors::{self, CgroupEndTracer, FdBudget, SamplingContext, capability};
 use crate::config::{self, Config};
 use crate::devices::keeper::ReservationKeeper;
 use crate::devices::{self, DeviceChange};
@@ -206,7 +206,7 @@ impl Daemon {
         let bodies = Arc::new(Bodies::new(Arc::clone(&metrics), Arc::new(config.selection.clone())));
         let (tick, snapshots) = (config.telemetry.tick, sampler.snapshots.clone());
         let visited = Arc::clone(&bodies);
-        snapshots.foresee(Box::new(move || visited.is_visited_within(tick)));
+        snapshots.set_read_predictor(Box::new(move || visited.is_visited_within(tick)));
         let parts = exporters::Parts {
             bodies: Arc::clone(&bodies),
             snapshots,
@@ -307,13 +307,13 @@ impl Daemon {
 
 /// What everything else stands on: the hierarchies, and what can be measured.
 struct HostSetup {
-    sampling: Arc<Sampling>,
+    sampling: Arc<SamplingContext>,
     info: Arc<NodeInfo>,
     /// Errors: why it cannot be made.
     parent: Result<node::AllocsCgroup, String>,
     home: CgroupPlacement,
     /// The kernel's reports of ends of observed tasks: taken by the observer.
-    ends: Option<KernelEnds>,
+    ends: Option<CgroupEndTracer>,
     facts: Arc<Facts>,
     stock: Arc<DeviceStock>,
 }
@@ -359,7 +359,7 @@ impl HostSetup {
             }
         }
         let windows = info.can(capability::WINDOW_PEAK);
-        let sampling = Sampling::with_window_peaks(roots, layout, FdBudget::from_limit(), windows);
+        let sampling = SamplingContext::with_window_peaks(roots, layout, FdBudget::from_limit(), windows);
         pass.into_iter().for_each(|pass| sampling.set_kernel_pass(pass));
         Ok(HostSetup { sampling, info, parent: made, home, ends, facts: Arc::default(), stock: Arc::default() })
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Exposition, Prometheus};
 use allostat::board::{Board, PublishedAlloc};
-use allostat::collectors::{FdBudget, Sampling, TaskReader, host};
+use allostat::collectors::{FdBudget, SamplingContext, TaskReader, host};
 use allostat::exporters::dropin::nomad::CpuWindow;
 use allostat::exporters::dropin::{cadvisor, nomad, tables};
 use allostat::exporters::{Format, catalogue};
@@ -87,7 +87,7 @@ fn machine(name: &str) -> Arc<Snapshot> {
     let roots = Roots::below(&at);
     let layout = Layout::detect(&roots).expect("a fixture has a mountinfo");
     let mode = layout.mode().as_str();
-    let sampling = Sampling::new(roots, layout, FdBudget::of(1_000));
+    let sampling = SamplingContext::new(roots, layout, FdBudget::of(1_000));
     let reader = |path: String| Arc::new(TaskReader::for_cgroup(&sampling, CgroupPath::new(path)));
     let paths = ["web", "sidecar"].map(|task| format!("/allostat/{ALLOC}/{task}"));
     let pod = observed(AllocSource::Kubernetes, "shop/web-0", &[("web", &paths[0]), ("POD", &paths[1])]);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::common as parsed;
 use allostat::board::disk::DiskUse;
 use allostat::board::{Board, BoardView, PublishedAlloc};
-use allostat::collectors::{FdBudget, Sampling, TaskReader, host};
+use allostat::collectors::{FdBudget, SamplingContext, TaskReader, host};
 use allostat::exporters::Selection;
 use allostat::exporters::otlp::HistogramAggregation;
 use allostat::exporters::walk::{Filter, Head, HistogramPoint, Listener, OF_ALLOCS, OF_TASKS, Point, Walk};
@@ -102,7 +102,7 @@ fn machine(name: &str) -> Arc<Snapshot> {
     let roots = Roots::below(&root);
     let layout = Layout::detect(&roots).expect("a fixture has a mountinfo");
     let mode = layout.mode().as_str();
-    let sampling = Sampling::new(roots, layout, FdBudget::of(1_000));
+    let sampling = SamplingContext::new(roots, layout, FdBudget::of(1_000));
     let job = synthetic::job("shop", &["web", "sidecar"]);
     let running = |name| synthetic::task(name, TaskState::Running, Timestamp(NOW.0 - 90 * SECOND));
     let alloc = synthetic::alloc(ALLOC, &job, vec![running("web"), running("sidecar")]);

@@ -9,7 +9,9 @@ use std::time::Duration;
 use crate::common::{
     Cgroups, Description, description, is_root, must_have_pass, patience, wait_for, work_in, workload,
 };
-use allostat::collectors::{EndedCgroup, FdBudget, KernelEnds, KernelPass, KernelPassError, Sampling, TaskReader};
+use allostat::collectors::{
+    CgroupEndTracer, EndedCgroup, FdBudget, KernelPass, KernelPassError, SamplingContext, TaskReader,
+};
 use allostat::host::hierarchy::{CgroupVersion, Layout};
 use allostat::host::roots::Roots;
 use allostat::kernel::bpf::exits::{EndNotes, ProcessEnd};
@@ -23,8 +25,8 @@ fn long() -> Duration {
 const MIB: u64 = 1 << 20;
 
 struct Scene {
-    ends: KernelEnds,
-    sampling: Arc<Sampling>,
+    ends: CgroupEndTracer,
+    sampling: Arc<SamplingContext>,
     observed: Cgroups,
 }
 
@@ -40,17 +42,21 @@ impl Scene {
                 return None;
             }
         };
-        let ends = KernelEnds::open(&Roots::default(), &layout, &pass);
+        let ends = CgroupEndTracer::open(&Roots::default(), &layout, &pass);
         Some(Scene::with(ends.unwrap_or_else(|why| panic!("{}", why.reason())), layout))
     }
-    fn with(ends: KernelEnds, layout: Layout) -> Scene {
-        Scene { ends, sampling: Sampling::new(Roots::default(), layout, FdBudget::of(0)), observed: Cgroups::new() }
+    fn with(ends: CgroupEndTracer, layout: Layout) -> Scene {
+        Scene {
+            ends,
+            sampling: SamplingContext::new(Roots::default(), layout, FdBudget::of(0)),
+            observed: Cgroups::new(),
+        }
     }
     /// Where the kernel is another one than it says.
     fn described(description: &[u8]) -> Result<Scene, KernelPassError> {
         let layout = Layout::detect(&Roots::default()).expect("mountinfo is readable");
         let pass = KernelPass::described(description, &Roots::default(), &layout, &CgroupPath::from("/"))?;
-        let ends = KernelEnds::described(description, &Roots::default(), &layout, &pass)?;
+        let ends = CgroupEndTracer::described(description, &Roots::default(), &layout, &pass)?;
         let scene = Scene::with(ends, layout);
         scene.sampling.set_kernel_pass(pass);
         Ok(scene)

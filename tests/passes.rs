@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use allostat::board::{BoardView, PublishedAlloc};
-use allostat::collectors::{FdBudget, Sampling, TaskReader, read_final};
+use allostat::collectors::{FdBudget, SamplingContext, TaskReader, read_final};
 use allostat::host::hierarchy::Layout;
 use allostat::host::roots::Roots;
 use allostat::model::alloc::{AllocIdentity, AllocSource};
@@ -87,7 +87,7 @@ struct Task {
 /// One alloc of two tasks on a host whose unified tree is a directory.
 struct World {
     root: PathBuf,
-    sampling: Arc<Sampling>,
+    sampling: Arc<SamplingContext>,
     tasks: Vec<Task>,
     /// Of the alloc's cgroup, beside what its living tasks have: ended attempts, and what they left charged.
     left: Kernel,
@@ -110,7 +110,7 @@ impl World {
         fs::write(roots.proc("self/mountinfo"), "1 1 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n").expect(WRITABLE);
         let layout = Layout::detect(&roots).expect("it has a mountinfo");
         // No descriptor is kept: what was removed is gone, as in a real tree.
-        let sampling = Sampling::new(roots, layout, FdBudget::of(0));
+        let sampling = SamplingContext::new(roots, layout, FdBudget::of(0));
         let job = synthetic::job("shop", &TASKS[..tasks]);
         let names = TASKS[..tasks].iter();
         let pending = names.map(|name| synthetic::task(name, TaskState::Pending, NOW)).collect();
@@ -425,7 +425,7 @@ fn idle_observed_tasks_retain_their_values_and_are_read_for_a_client() {
         assert_eq!(used() == before, waits, "{source:?}");
         world.elapsed += Duration::from_millis(300);
         let moment = world.moment();
-        let mut pass = SamplingPass::over_new(moment).answering_all().with_observed();
+        let mut pass = SamplingPass::over_new(moment).returning_all().with_observed();
         let (shown, _) = world.assembler.tick(&board, &mut pass, Tick::default(), moment);
         let now = before.map(|before| before + 500_000);
         assert_eq!(shown.allocs[0].tasks[0].usage.cpu_usage_ns(), now, "{source:?}: all that was used");

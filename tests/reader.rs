@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Cgroups, is_root, work_in};
 use allostat::collectors::{
-    FdBudget, FinalFile, ReadingError, Sampling, TaskReader, capability, final_files, parse_final, stored_peak,
+    FdBudget, FinalFile, ReadingError, SamplingContext, TaskReader, capability, final_files, parse_final, stored_peak,
 };
 use allostat::host::cgroup::Cgroup;
 use allostat::host::hierarchy::Layout;
@@ -21,7 +21,7 @@ const MIB: u64 = 1 << 20;
 
 /// One cgroup with real work in it, removed in the end.
 struct Site {
-    sampling: Arc<Sampling>,
+    sampling: Arc<SamplingContext>,
     cgroup: Cgroup,
     path: CgroupPath,
     children: Vec<Child>,
@@ -40,7 +40,7 @@ impl Site {
         let path = CgroupPath::from(parent.parent.as_str()).child("alloc").child("task");
         let cgroup = Cgroup::at(&layout, &path);
         cgroup.create().expect("root can make a cgroup");
-        let sampling = Sampling::with_window_peaks(Roots::default(), layout, FdBudget::of(budget), windows);
+        let sampling = SamplingContext::with_window_peaks(Roots::default(), layout, FdBudget::of(budget), windows);
         Site { sampling, cgroup, path, children: Vec::new(), _parent: parent }
     }
 
@@ -304,7 +304,7 @@ fn a_spike_between_two_samples_is_in_the_window_peak_and_a_minute_later_it_is_no
 
     // The next agent has only what the kernel and the cgroup say.
     drop(reader);
-    let (reader, began) = (site.reader().found(), Instant::now());
+    let (reader, began) = (site.reader().preexisting(), Instant::now());
     let next = after(&reader, began, 0);
     assert!(next.memory_peak_bytes() >= Some(window), "{next:?}");
     for seconds in 0..60 {
@@ -346,7 +346,8 @@ fn v1_lifetime_peak_is_saved_before_each_reset_and_is_removed_with_the_cgroup() 
     assert!(retained >= Some(70 * MIB) && spiked.memory_peak_bytes() == retained, "{retained:?}, {spiked:?}");
 
     // An agent that may not reset any more still knows it.
-    let plain = Sampling::new(Roots::default(), Layout::detect(&Roots::default()).expect("as before"), FdBudget::of(0));
+    let plain =
+        SamplingContext::new(Roots::default(), Layout::detect(&Roots::default()).expect("as before"), FdBudget::of(0));
     let reader = TaskReader::for_cgroup(&plain, site.path.clone());
     assert_eq!(usage(&reader).memory_peak_bytes(), retained);
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use allostat::collectors::{
-    ErrorReason, FdBudget, ReadingError, Sampling, TaskReader, fields_of, final_files, host, parse_final,
+    ErrorReason, FdBudget, ReadingError, SamplingContext, TaskReader, fields_of, final_files, host, parse_final,
 };
 use allostat::host::hierarchy::{CgroupMode, Layout};
 use allostat::host::roots::Roots;
@@ -28,17 +28,17 @@ fn fixture(machine: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(machine)
 }
 
-fn sampling(root: &Path) -> Arc<Sampling> {
+fn sampling(root: &Path) -> Arc<SamplingContext> {
     let roots = Roots::below(root);
     let layout = Layout::detect(&roots).expect("a fixture has a mountinfo");
-    Sampling::new(roots, layout, FdBudget::of(1000))
+    SamplingContext::new(roots, layout, FdBudget::of(1000))
 }
 
-fn errors(sampling: &Sampling) -> BTreeMap<&'static str, u64> {
+fn errors(sampling: &SamplingContext) -> BTreeMap<&'static str, u64> {
     sampling.errors.iter().filter(|(_, n)| *n > 0).map(|(reason, n)| (reason.as_str(), n)).collect()
 }
 
-fn read(sampling: &Arc<Sampling>, path: &str) -> Usage {
+fn read(sampling: &Arc<SamplingContext>, path: &str) -> Usage {
     let reader = TaskReader::for_cgroup(sampling, CgroupPath::from(path));
     let reading = reader.read(Instant::now(), Timestamp(1), true).expect("a fixture's cgroup is there");
     reading.usage.as_ref().clone()
@@ -319,7 +319,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// Reads `web` of each whole machine with one file changed, for each file.
-fn with_each_file_changed(change: impl Fn(&Path), check: impl Fn(&str, &str, &Fields, &Fields, &Sampling)) {
+fn with_each_file_changed(change: impl Fn(&Path), check: impl Fn(&str, &str, &Fields, &Fields, &SamplingContext)) {
     for machine in ["v1", "hybrid", "v2-old", "v2-new", "no-psi"] {
         let dir = tempfile::tempdir().unwrap();
         copy(&fixture(machine), dir.path());
@@ -476,7 +476,7 @@ fn a_removed_cgroup_is_gone_for_ever_even_if_another_takes_its_path() {
     let later = now + Duration::from_secs(100);
     // A file system keeps what is open; only a kernel's cgroup answers ENODEV. What is opened by its path is noticed.
     let without_descriptors =
-        Sampling::new(sampling.roots.clone(), Layout::detect(&sampling.roots).unwrap(), FdBudget::of(0));
+        SamplingContext::new(sampling.roots.clone(), Layout::detect(&sampling.roots).unwrap(), FdBudget::of(0));
     let never_there = TaskReader::for_cgroup(&without_descriptors, CgroupPath::new(task("web")));
     assert!(matches!(never_there.read(later, Timestamp(2), false), Err(ReadingError::Removed)));
 
@@ -563,7 +563,7 @@ fn without_descriptors_the_values_are_the_same() {
         let retained = read(&sampling(&fixture(machine)), &task("web"));
         let roots = Roots::below(&fixture(machine));
         let layout = Layout::detect(&roots).unwrap();
-        let sampling = Sampling::new(roots, layout, FdBudget::of(0));
+        let sampling = SamplingContext::new(roots, layout, FdBudget::of(0));
         assert_eq!(read(&sampling, &task("web")), retained, "{machine}");
         assert_eq!(sampling.budget.used(), 0);
         assert!(sampling.budget.reopened() > 0);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use allostat::board::{Board, BoardView, PublishedAlloc};
-use allostat::collectors::{CollectError, Collector, FdBudget, Reading, Sampling, TaskReader, measures};
+use allostat::collectors::{CollectError, Collector, FdBudget, Reading, SamplingContext, TaskReader, measures};
 use allostat::exporters::json;
 use allostat::exporters::prometheus::{Bodies, Encoding, Format};
 use allostat::host::clock::SystemClock;
@@ -24,7 +24,7 @@ use allostat::model::task::{ExitStatus, Outcome, TaskState, TaskStatus};
 use allostat::model::totals::Totals;
 use allostat::model::units::{Nanos, Timestamp, Unit};
 use allostat::model::usage::{Field, Usage};
-use allostat::snapshot::assemble::{self, AllocRequest, Assembler, Moment, Readings, Tick};
+use allostat::snapshot::assemble::{self, AllocRequest, Assembler, Moment, ReadingProvider, Tick};
 use allostat::snapshot::{Aggregation, Config, Parts, Sampler, Scrapers, Snapshot, Snapshots};
 use allostat::telemetry::Metrics;
 use proptest::prelude::*;
@@ -330,7 +330,7 @@ fn unchanged_values_are_shared_with_the_previous_snapshot() {
 /// The same values as before, read at another time.
 struct At(TaskReadings, Timestamp);
 
-impl Readings for At {
+impl ReadingProvider for At {
     fn read(&mut self, requests: &[AllocRequest<'_>]) -> Vec<Option<assemble::AllocReadings>> {
         let mut readings = self.0.read(requests);
         for reading in readings.iter_mut().flatten().flat_map(|s| s.tasks.iter_mut().flatten()) {
@@ -465,7 +465,7 @@ fn a_sum_that_lacks_the_gauge_of_a_running_task_is_absent() {
 /// The first task of each alloc has ended, and its end is not shown yet.
 struct FirstHasEnded(TaskReadings);
 
-impl Readings for FirstHasEnded {
+impl ReadingProvider for FirstHasEnded {
     fn read(&mut self, requests: &[AllocRequest<'_>]) -> Vec<Option<assemble::AllocReadings>> {
         let mut all = self.0.read(requests);
         for reading in all.iter_mut().flatten().filter_map(|readings| readings.tasks.first_mut()?.as_mut()) {
@@ -831,7 +831,7 @@ impl Collector for Bad {
 
 fn parts(board: &Arc<Board>, tick: Duration) -> Parts {
     let layout = Layout::detect(&Roots::default()).expect("this host has a mountinfo");
-    let sampling = Sampling::new(Roots::default(), layout, FdBudget::of(10));
+    let sampling = SamplingContext::new(Roots::default(), layout, FdBudget::of(10));
     Parts {
         config: allostat::snapshot::Config { tick, ..Default::default() },
         board: Arc::clone(board),

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::board::events::EventLog;
-use crate::collectors::{FdBudget, Sampling};
+use crate::collectors::{FdBudget, SamplingContext};
 use crate::exporters::Selection;
 use crate::exporters::recent::RecentConfig;
 use crate::fingerprint::{self, FingerprintRequest, Fingerprinting};
@@ -98,7 +98,7 @@ async fn runner(data_dir: &Arc<DataDir>, metrics: &Arc<Metrics>) -> Handle {
     let roots = Roots::default();
     let layout = Layout::detect(&roots).unwrap();
     let mock = MockDriver::new(&DriverContext {
-        sampling: Sampling::new(roots, layout, FdBudget::from_limit()),
+        sampling: SamplingContext::new(roots, layout, FdBudget::from_limit()),
         clock: Arc::new(SystemClock),
         boot_id: node().boot_id,
         supervisors: SupervisorPool::new("/nowhere".into(), None, 100),

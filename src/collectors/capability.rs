@@ -96,7 +96,7 @@ pub fn without_cgroups(capabilities: &mut [Capability], roots: &Roots, observes:
 }
 
 /// End of observed cgroups, reported by kernel tracepoints. Not part of [`probe`]:
-/// [`KernelEnds::open`](super::KernelEnds::open) tries it.
+/// [`CgroupEndTracer::open`](super::CgroupEndTracer::open) tries it.
 pub const KERNEL_ENDS: &str = "kernel_ends";
 
 /// What the probes of this host's capabilities read.
@@ -150,8 +150,8 @@ impl<'a> CapabilityProbe<'a> {
     fn not_writable(self, home: &Hierarchy) -> Option<(PathBuf, std::io::Error)> {
         let path = self.parent.relative();
         let nearest = (0..64).map(|up| above(&path, up)).find(|p| home.mount.join(p).is_dir())?;
-        let expected = Access::WRITE_OK | Access::EXEC_OK;
-        let refused = rustix::fs::accessat(home.root(), nearest, expected, rustix::fs::AtFlags::EACCESS).err()?;
+        let access = Access::WRITE_OK | Access::EXEC_OK;
+        let refused = rustix::fs::accessat(home.root(), nearest, access, rustix::fs::AtFlags::EACCESS).err()?;
         // Drops a trailing `/.` from the path that the user sees.
         Some((home.mount.join(nearest).components().collect(), refused.into()))
     }
@@ -161,10 +161,10 @@ impl<'a> CapabilityProbe<'a> {
     }
 
     fn missing(self, controller: &str) -> String {
-        let expected = on_v2(controller);
-        if self.layout.unified().is_some_and(|tree| tree.withheld.iter().any(|c| c == expected)) {
+        let v2_name = on_v2(controller);
+        if self.layout.unified().is_some_and(|tree| tree.withheld.iter().any(|c| c == v2_name)) {
             return format!(
-                "the {expected} controller is not delegated to the parent of {}: \
+                "the {v2_name} controller is not delegated to the parent of {}: \
                  under a user's systemd, add it to Delegate= of user@.service",
                 self.parent
             );
@@ -262,8 +262,8 @@ impl<'a> CapabilityProbe<'a> {
         // Falls back to the other cgroups below the root.
         let mut lacking = false;
         match std::fs::read_dir(&home.mount) {
-            Ok(rest) => {
-                for other in rest.flatten().map(|entry| entry.path()) {
+            Ok(entries) => {
+                for other in entries.flatten().map(|entry| entry.path()) {
                     match file_exists(&other.join(file)) {
                         Ok(true) => return FileLookup::Found(other.join(file)),
                         // If `cgroup.procs` is missing too, the cgroup was removed in between and proves nothing.

@@ -13,7 +13,7 @@ use super::memory::ANCESTOR_LIMIT;
 use super::pass_rows::PassRows;
 use super::raw::{AncestorLimit, RawValues};
 use super::row_source::{PassRow, RowSource, RowUse};
-use super::sampling::{ErrorReason, FdRank, Sampling};
+use super::sampling::{ErrorReason, FdRank, SamplingContext};
 use super::scratch::{self, Scratch};
 use super::subjects::files;
 use super::table::{AncestorFile, KernelFile};
@@ -34,7 +34,7 @@ pub(super) struct StaleCgroup;
 /// from the budget.
 #[derive(Debug)]
 pub(super) struct CgroupFiles {
-    sampling: Arc<Sampling>,
+    sampling: Arc<SamplingContext>,
     path: CgroupPath,
     /// Its directory in each hierarchy. A cgroup that is created again at the same path has another inode.
     homes: Vec<CgroupDirectory>,
@@ -128,7 +128,7 @@ impl DueFiles {
 impl CgroupFiles {
     /// Opens nothing; records the inode of the cgroup. `only`: keys of the files to read, all if empty. `of_alloc`:
     /// reads files less often, and skips those whose values are summed over tasks.
-    pub(super) fn new(sampling: &Arc<Sampling>, path: CgroupPath, only: &[&str], of_alloc: bool) -> CgroupFiles {
+    pub(super) fn new(sampling: &Arc<SamplingContext>, path: CgroupPath, only: &[&str], of_alloc: bool) -> CgroupFiles {
         let hierarchies = sampling.layout.hierarchies();
         let placed = hierarchies.iter().enumerate();
         let place =
@@ -472,13 +472,13 @@ impl CgroupFiles {
     }
 
     /// Checks only these hierarchies, one bit each: a descriptor that stays open always belongs to the original cgroup.
-    fn check_identity_in(&self, expected: u64) -> Result<(), StaleCgroup> {
+    fn check_identity_in(&self, hierarchy_mask: u64) -> Result<(), StaleCgroup> {
         let hierarchies = self.sampling.layout.hierarchies();
         let same = |place: &CgroupDirectory| {
             hierarchies.get(place.hierarchy).and_then(|h| inode(h, &self.path.relative())) == Some(place.inode)
         };
-        let mut requested = self.homes.iter().filter(|place| expected & (1 << place.hierarchy.min(63)) != 0);
-        if requested.all(same) { Ok(()) } else { Err(StaleCgroup) }
+        let mut to_check = self.homes.iter().filter(|place| hierarchy_mask & (1 << place.hierarchy.min(63)) != 0);
+        if to_check.all(same) { Ok(()) } else { Err(StaleCgroup) }
     }
 
     /// Closes all descriptors and releases their budget.

@@ -50,12 +50,12 @@ pub(super) struct TestedHierarchy<'a> {
 }
 
 /// Returns the plan as far as the test confirms it: without permission to create a PID namespace, the exit of a
-/// container's first process cannot be tested and is left out. `requested`: the inodes of the agent's own cgroups,
+/// container's first process cannot be tested and is left out. `own_cgroups`: the inodes of the agent's own cgroups,
 /// which the program must report.
-pub(super) fn exits(plan: ExitPlan, requested: Option<&[u64]>) -> Result<ExitPlan, KernelPassError> {
+pub(super) fn exits(plan: ExitPlan, own_cgroups: Option<&[u64]>) -> Result<ExitPlan, KernelPassError> {
     let seen = LatestByKey::create(exits::NAME, exits::SEEN, AT_ONCE)?;
     let _twin = bpf::trace(&plan.self_test(seen.descriptor())?, exits::EXITED)?;
-    let self_test = ExitSelfTest { seen, expected: requested };
+    let self_test = ExitSelfTest { seen, own_cgroups };
     // The first of two threads ends with status 1.
     let level = self_test.one(TestChildEnd::Code(67))?;
     for how in [TestChildEnd::Alone(68), TestChildEnd::Killed, TestChildEnd::Threads(3)] {
@@ -75,7 +75,7 @@ pub(super) fn exits(plan: ExitPlan, requested: Option<&[u64]>) -> Result<ExitPla
 /// Compares what the exit program recorded of test children with how they ended.
 struct ExitSelfTest<'a> {
     seen: LatestByKey,
-    expected: Option<&'a [u64]>,
+    own_cgroups: Option<&'a [u64]>,
 }
 
 impl ExitSelfTest<'_> {
@@ -98,7 +98,8 @@ impl ExitSelfTest<'_> {
             TestChildEnd::Code(_) | TestChildEnd::Alone(_) | TestChildEnd::Killed | TestChildEnd::First(_) => first,
         };
         let wrong = |what| {
-            tracing::debug!(?how, ?status, ?seen_exit, took, wanted = ?self.expected, "process-exit self-test failed");
+            let own = self.own_cgroups;
+            tracing::debug!(?how, ?status, ?seen_exit, took, wanted = ?own, "process-exit self-test failed");
             Err(KernelPassError::SelfTestFailed { what })
         };
         let Some(seen) = seen_exit.as_ref() else { return wrong("how processes end") };
@@ -109,7 +110,7 @@ impl ExitSelfTest<'_> {
             wrong(FIRST)
         } else if !(seen.at.saturating_sub(took)..=seen.at).contains(&seen.start) {
             wrong("when processes began")
-        } else if self.expected.is_some_and(|expected| !seen.cgroups.starts_with(expected)) {
+        } else if self.own_cgroups.is_some_and(|own_cgroups| !seen.cgroups.starts_with(own_cgroups)) {
             wrong("in which cgroups processes end")
         } else {
             Ok(seen.level)
@@ -130,8 +131,8 @@ pub(super) fn own_cgroups(roots: &Roots, layout: &Layout, controllers: &[&str]) 
         std::fs::metadata(own_directory(roots, home)?).ok().map(|found| found.ino())
     };
     let unified = inode(None)?;
-    let rest: Option<Vec<u64>> = controllers.iter().map(|controller| inode(Some(controller))).collect();
-    Some([vec![unified], rest?].concat())
+    let v1_inodes: Option<Vec<u64>> = controllers.iter().map(|controller| inode(Some(controller))).collect();
+    Some([vec![unified], v1_inodes?].concat())
 }
 
 /// Tests the hierarchy ID and the pending CPU time in the rows.
@@ -162,14 +163,14 @@ pub(super) fn rows(plan: &EndPlan, iterator: u32, homes: &[TestedHierarchy<'_>])
             let (flushed, after) = (plain.take()?, all.take()?);
             match compare(&before, &added, &flushed).max(compare(&flushed, &after, &after)) {
                 // No CPU time is pending, so there is nothing to compare.
-                PendingCheck::Nothing if attempt == 0 => break,
-                PendingCheck::Agrees => break,
-                PendingCheck::Contradicts | PendingCheck::Nothing if attempt + 1 == ATTEMPTS => {
+                PendingCpuVerdict::Nothing if attempt == 0 => break,
+                PendingCpuVerdict::Agrees => break,
+                PendingCpuVerdict::Contradicts | PendingCpuVerdict::Nothing if attempt + 1 == ATTEMPTS => {
                     return Err(KernelPassError::SelfTestFailed {
                         what: "what processors have counted and not handed on",
                     });
                 }
-                PendingCheck::Contradicts | PendingCheck::Nothing => std::thread::sleep(BUSY),
+                PendingCpuVerdict::Contradicts | PendingCpuVerdict::Nothing => std::thread::sleep(BUSY),
             }
         }
     }
@@ -179,14 +180,14 @@ pub(super) fn rows(plan: &EndPlan, iterator: u32, homes: &[TestedHierarchy<'_>])
 /// Result of one comparison of pending CPU time. The kernel may flush at any moment, so a single contradiction may be a
 /// coincidence; contradictions in every attempt are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum PendingCheck {
+enum PendingCpuVerdict {
     Nothing,
     Agrees,
     Contradicts,
 }
 
 /// CPU time must rise from one walk to the next. If much was flushed, some of it must have been pending before.
-fn compare(before: &[WalkedRow], added: &[WalkedRow], flushed: &[WalkedRow]) -> PendingCheck {
+fn compare(before: &[WalkedRow], added: &[WalkedRow], flushed: &[WalkedRow]) -> PendingCpuVerdict {
     let of = |rows: &[WalkedRow]| -> HashMap<u64, [u64; 3]> { rows.iter().map(|row| (row.id, row.cpu)).collect() };
     let (all_added, all_flushed) = (of(added), of(flushed));
     let (mut moved, mut seen) = (0_u64, 0_u64);
@@ -195,16 +196,16 @@ fn compare(before: &[WalkedRow], added: &[WalkedRow], flushed: &[WalkedRow]) -> 
         for ((before, added), flushed) in row.cpu.iter().zip(added).zip(flushed) {
             if !(before <= added && added <= flushed) {
                 tracing::debug!(id = row.id, before, added, flushed, "pending CPU time contradicts flushed CPU time");
-                return PendingCheck::Contradicts;
+                return PendingCpuVerdict::Contradicts;
             }
         }
         moved = moved.max(flushed[0] - row.cpu[0]);
         seen = seen.max(added[0] - row.cpu[0]);
     }
     match (moved, seen) {
-        (MOVED_NS.., 0) => PendingCheck::Contradicts,
-        (_, 0) => PendingCheck::Nothing,
-        (_, _) => PendingCheck::Agrees,
+        (MOVED_NS.., 0) => PendingCpuVerdict::Contradicts,
+        (_, 0) => PendingCpuVerdict::Nothing,
+        (_, _) => PendingCpuVerdict::Agrees,
     }
 }
 
@@ -283,19 +284,19 @@ mod tests {
     fn pending_kernel_counts_are_confirmed_only_between_reads_before_and_after_a_flush() {
         let attempt = |before, added, flushed| compare(&rows(before), &rows(added), &rows(flushed));
         let ms = MOVED_NS;
-        assert_eq!(attempt([5, 9], [5, 9], [5, 9]), PendingCheck::Nothing);
-        assert_eq!(attempt([5, 9], [5, 9], [5, 9 + ms / 2]), PendingCheck::Nothing, "it may have come in between");
-        assert_eq!(attempt([5, 9], [5, 9 + ms], [5, 9 + 2 * ms]), PendingCheck::Agrees);
+        assert_eq!(attempt([5, 9], [5, 9], [5, 9]), PendingCpuVerdict::Nothing);
+        assert_eq!(attempt([5, 9], [5, 9], [5, 9 + ms / 2]), PendingCpuVerdict::Nothing, "it may have come in between");
+        assert_eq!(attempt([5, 9], [5, 9 + ms], [5, 9 + 2 * ms]), PendingCpuVerdict::Agrees);
         assert_eq!(
             attempt([5, 9], [5, 9], [5, 9 + ms]),
-            PendingCheck::Contradicts,
+            PendingCpuVerdict::Contradicts,
             "much was flushed and none was pending"
         );
-        assert_eq!(attempt([5, 9], [5, 8], [5, 9]), PendingCheck::Contradicts);
-        assert_eq!(attempt([5, 9], [5, 12], [5, 11]), PendingCheck::Contradicts);
+        assert_eq!(attempt([5, 9], [5, 8], [5, 9]), PendingCpuVerdict::Contradicts);
+        assert_eq!(attempt([5, 9], [5, 12], [5, 11]), PendingCpuVerdict::Contradicts);
         assert_eq!(
             compare(&rows([5, 9]), &rows([5, 9])[..1], &rows([5, 9 + ms])),
-            PendingCheck::Nothing,
+            PendingCpuVerdict::Nothing,
             "one is gone"
         );
     }

@@ -7,7 +7,7 @@
 //! It needs a kernel pass whose values agree with the kernel's files: both read the same fields in the same way, and a
 //! file that is not trusted there is not trusted here. Values that the kernel aggregates only on read are missing:
 //! `memory.stat`, `io.stat`, pressure. CPU time that is pending in the unified tree is added here. Fields that the
-//! kernel pass does not read are checked by a self-test first (`ends_self_test`).
+//! kernel pass does not read are checked by a self-test first (`exit_self_test`).
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -67,7 +67,7 @@ impl EndedCgroup {
 
 /// The loaded tracepoint programs. Dropping this unloads them.
 #[derive(Debug)]
-pub struct KernelEnds {
+pub struct CgroupEndTracer {
     plan: Arc<EndPlan>,
     /// Kernel hierarchy ID, and index in the layout.
     homes: Vec<(u64, usize)>,
@@ -79,24 +79,24 @@ pub struct KernelEnds {
     _programs: [OwnedFd; 2],
 }
 
-impl KernelEnds {
+impl CgroupEndTracer {
     /// Reports all cgroups removed from now on. Errors: missing permission, no BTF, an unsupported kernel, or
     /// hierarchies that are not mounted from their roots (kernel paths would not match paths here). Blocks for some
     /// milliseconds.
-    pub fn open(roots: &Roots, layout: &Layout, pass: &KernelPass) -> Result<KernelEnds, KernelPassError> {
+    pub fn open(roots: &Roots, layout: &Layout, pass: &KernelPass) -> Result<CgroupEndTracer, KernelPassError> {
         let path = roots.sys.join(DESCRIPTION);
         let description = std::fs::read(&path)
             .map_err(|source| KernelPassError::Description { path: path.display().to_string(), source })?;
-        KernelEnds::described(&description, roots, layout, pass)
+        CgroupEndTracer::described(&description, roots, layout, pass)
     }
 
-    /// Like [`KernelEnds::open`], with a given BTF description: tests pass wrong ones.
+    /// Like [`CgroupEndTracer::open`], with a given BTF description: tests pass wrong ones.
     pub fn described(
         description: &[u8],
         roots: &Roots,
         layout: &Layout,
         pass: &KernelPass,
-    ) -> Result<KernelEnds, KernelPassError> {
+    ) -> Result<CgroupEndTracer, KernelPassError> {
         let btf = Btf::parse(description)?;
         let homes = homes(roots, layout)?;
         let values: Vec<RowValue> = files()
@@ -105,7 +105,7 @@ impl KernelEnds {
             .copied()
             .chain([RowValue::Dying])
             .collect();
-        let (plan, refused) = EndPlan::of(&btf, &values, pass.processors())?;
+        let (plan, refused) = EndPlan::of(&btf, &values, pass.per_cpu_offsets())?;
         for (value, why) in refused {
             tracing::debug!(?value, error = %why, "value unavailable for ended cgroups");
         }
@@ -125,11 +125,12 @@ impl KernelEnds {
         let place = KernelRows::create(plan.place_bytes().next_multiple_of(8), 0)?;
         let notes = LatestByKey::create(exits::NOTE_KEY, exits::NOTE, MAX_EXITS)?;
         let known: Vec<u32> = homes.iter().filter_map(|(id, _)| u32::try_from(*id).ok()).collect();
-        let removed = plan.removed(place.descriptor(), notes.descriptor(), (ring.descriptor(), SHARE), &known)?;
+        let removal_program =
+            plan.removed(place.descriptor(), notes.descriptor(), (ring.descriptor(), SHARE), &known)?;
         let exited = exits.program(notes.descriptor())?;
-        let programs = [bpf::trace(&exited, exits::EXITED)?, bpf::trace(&removed, ends::REMOVED)?];
+        let programs = [bpf::trace(&exited, exits::EXITED)?, bpf::trace(&removal_program, ends::REMOVED)?];
         let plan = Arc::new(plan);
-        Ok(KernelEnds { plan, homes, ring, place, reported_lost: 0, _notes: notes, _programs: programs })
+        Ok(CgroupEndTracer { plan, homes, ring, place, reported_lost: 0, _notes: notes, _programs: programs })
     }
 
     /// The cgroups removed since the last call, in order.
@@ -155,7 +156,7 @@ impl KernelEnds {
 }
 
 /// Readable when a cgroup was removed.
-impl AsFd for KernelEnds {
+impl AsFd for CgroupEndTracer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ring.as_fd()
     }

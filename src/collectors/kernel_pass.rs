@@ -97,7 +97,8 @@ impl KernelPassError {
     }
 }
 
-/// Reads all cgroups of the host in one BPF walk. Concurrency: the sampler walks; any thread may read rows.
+/// Reads all cgroups of the host in one BPF walk. Concurrency: the thread that holds the publisher's lock walks; any
+/// thread may read rows.
 #[derive(Debug)]
 pub struct KernelPass {
     state: Mutex<State>,
@@ -113,29 +114,29 @@ pub struct KernelPass {
     /// The walk starts at the root, not at a parent cgroup.
     is_of_all: bool,
     /// Per-CPU offsets of the kernel.
-    processors: Vec<u64>,
+    per_cpu_offsets: Vec<u64>,
 }
 
 /// The readers that a pass serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PassReaders {
+pub enum ReaderScope {
     All,
     Managed,
     Observed,
 }
 
-impl PassReaders {
+impl ReaderScope {
     /// The counters of these readers.
     fn counts(self, counts: &[AtomicUsize; 2]) -> &[AtomicUsize] {
         match self {
-            PassReaders::All => counts,
-            PassReaders::Managed => &counts[..1],
-            PassReaders::Observed => &counts[1..],
+            ReaderScope::All => counts,
+            ReaderScope::Managed => &counts[..1],
+            ReaderScope::Observed => &counts[1..],
         }
     }
 }
 
-/// What only the sampler uses: the walks, and the comparison in progress.
+/// State of the thread that holds the publisher's lock: the walks, and the comparison in progress.
 #[derive(Debug)]
 struct State {
     /// Walks by hierarchy index in the layout: probe values only, and all values.
@@ -188,8 +189,8 @@ impl KernelPass {
         let btf = Btf::parse(description)?;
         let iterator = btf.function(ITERATOR)?;
         let first = layout.hierarchies().first().ok_or(KernelPassError::NoValues)?;
-        let processors = match processors(&btf, iterator, roots, first) {
-            Ok(processors) => processors,
+        let per_cpu_offsets = match read_per_cpu_offsets(&btf, iterator, roots, first) {
+            Ok(offsets) => offsets,
             Err(error @ KernelPassError::Bpf(_)) => return Err(error),
             Err(error) => {
                 tracing::debug!(error = %chain(&error), "per-CPU counters unavailable; falling back to files");
@@ -199,7 +200,7 @@ impl KernelPass {
         let walks = |probes: bool| -> Result<Vec<Option<HierarchyWalk>>, KernelPassError> {
             let each = layout.hierarchies().iter();
             each.map(|home| {
-                HierarchyWalk::of(&btf, iterator, &replaced_values(layout, home, probes), &processors, home)
+                HierarchyWalk::of(&btf, iterator, &replaced_values(layout, home, probes), &per_cpu_offsets, home)
             })
             .collect()
         };
@@ -232,23 +233,23 @@ impl KernelPass {
         let is_of_all = parent.as_str() == "/";
         let whole = layout.unified().filter(|_| is_of_all).map(|unified| unified.mount.clone());
         let (rows, moved) = (RwLock::default(), Default::default());
-        Ok(KernelPass { state: Mutex::new(state), rows, row_trust, moved, flushes, whole, is_of_all, processors })
+        Ok(KernelPass { state: Mutex::new(state), rows, row_trust, moved, flushes, whole, is_of_all, per_cpu_offsets })
     }
 
     /// Walks all hierarchies, for readings of these readers at `now`. Blocks for about a microsecond per cgroup. A
     /// hierarchy that cannot be walked has no rows, and is tried again at the next pass.
-    pub fn take(&self, layout: &Layout, now: Instant, readers: PassReaders) {
+    pub fn take(&self, layout: &Layout, now: Instant, readers: ReaderScope) {
         self.take_or_all(layout, now, readers, false);
     }
     /// Like [`KernelPass::take`], always with all values: for benchmarks.
     pub fn take_all(&self, layout: &Layout, now: Instant) {
-        self.take_or_all(layout, now, PassReaders::All, true);
+        self.take_or_all(layout, now, ReaderScope::All, true);
     }
     /// Whether the next pass is a full walk in any case. All readers should be read then, because none needs its files.
     pub fn is_due(&self, now: Instant) -> bool {
         lock(&self.state).is_due(now)
     }
-    fn take_or_all(&self, layout: &Layout, now: Instant, readers: PassReaders, all: bool) {
+    fn take_or_all(&self, layout: &Layout, now: Instant, readers: ReaderScope, all: bool) {
         let mut state = lock(&self.state);
         let mut buffer = [0; 4096];
         for flush in &self.flushes {
@@ -261,7 +262,7 @@ impl KernelPass {
         let moved: usize = readers.counts(&self.moved).iter().map(|count| count.swap(0, Ordering::Relaxed)).sum();
         let all = all || moved * ROWS_PER_CHANGE > state.count || state.is_due(now);
         // Readers that are left out of this pass read their files when they are due.
-        if all && readers == PassReaders::All {
+        if all && readers == ReaderScope::All {
             state.next_whole = Some(now + FULL_WALK_INTERVAL);
         }
         let mut rows = state.walk(now, all);
@@ -284,20 +285,20 @@ impl KernelPass {
     }
 
     /// Per-CPU offsets. Empty: per-CPU counters are not read.
-    pub(super) fn processors(&self) -> &[u64] {
-        &self.processors
+    pub(super) fn per_cpu_offsets(&self) -> &[u64] {
+        &self.per_cpu_offsets
     }
 
     /// A number that changes when cgroups are created or removed in these hierarchies (indexes in the layout). A new
     /// cgroup is included after the next full walk. `None`: not all hierarchies are walked completely.
-    pub fn population(&self, homes: &[usize]) -> Option<u64> {
+    pub fn cgroup_set_generation(&self, homes: &[usize]) -> Option<u64> {
         let state = lock(&self.state);
         let changes = |home: &usize| state.whole.get(*home)?.as_ref()?.changes;
         homes.iter().map(changes).sum::<Option<u64>>().filter(|_| self.is_of_all)
     }
 
     /// A reader of this kind saw a change.
-    pub(super) fn note_moved(&self, readers: PassReaders) {
+    pub(super) fn note_moved(&self, readers: ReaderScope) {
         for count in readers.counts(&self.moved) {
             count.fetch_add(1, Ordering::Relaxed);
         }
@@ -305,7 +306,7 @@ impl KernelPass {
 
     /// The reader of the cgroup that was selected for comparison passes its path. The next pass compares it with its
     /// files.
-    pub(super) fn offer(&self, path: &CgroupPath) {
+    pub(super) fn start_row_check(&self, path: &CgroupPath) {
         lock(&self.state).check = Some(RowCheck::of(path));
     }
 
@@ -335,13 +336,13 @@ impl HierarchyWalk {
         btf: &Btf<'_>,
         iterator: u32,
         values: &[RowValue],
-        processors: &[u64],
+        per_cpu_offsets: &[u64],
         hierarchy: &Hierarchy,
     ) -> Result<Option<HierarchyWalk>, KernelPassError> {
         if values.is_empty() {
             return Ok(None);
         }
-        let (plan, refused) = RowPlan::of(btf, values, processors)?;
+        let (plan, refused) = RowPlan::of(btf, values, per_cpu_offsets)?;
         for (value, why) in refused {
             tracing::debug!(?value, error = %why, "value unavailable in the kernel pass; falling back to files");
         }
@@ -459,7 +460,12 @@ fn replaced_values(layout: &Layout, hierarchy: &Hierarchy, probes: bool) -> Vec<
 }
 
 /// Per-CPU offsets of the kernel. Empty: unknown.
-fn processors(btf: &Btf<'_>, iterator: u32, roots: &Roots, first: &Hierarchy) -> Result<Vec<u64>, KernelPassError> {
+fn read_per_cpu_offsets(
+    btf: &Btf<'_>,
+    iterator: u32,
+    roots: &Roots,
+    first: &Hierarchy,
+) -> Result<Vec<u64>, KernelPassError> {
     let text = std::fs::read_to_string(roots.sys.join(PROCESSORS)).unwrap_or_default();
     let last =
         text.trim().strip_prefix("0-").or(text.trim().strip_prefix('0').filter(|rest| rest.is_empty()).map(|_| "0"));

@@ -28,8 +28,8 @@ pub fn final_files(layout: &Layout, path: &CgroupPath) -> Vec<FinalFile> {
     for file in files().filter(|f| f.is_read_at_end()) {
         let Some(home) = file.home.find(layout) else { continue };
         let at = |up| home.mount.join(above(&path.relative(), up)).join(file.name);
-        let rest = file.above.into_iter().flat_map(|above| above.up(depth(path)));
-        found.extend(rest.map(|up| FinalFile { key: format!("{}@{up}", file.key()), path: at(up) }));
+        let levels = file.above.into_iter().flat_map(|above| above.up(depth(path)));
+        found.extend(levels.map(|up| FinalFile { key: format!("{}@{up}", file.key()), path: at(up) }));
         found.push(FinalFile { key: file.key(), path: at(0) });
     }
     found

@@ -17,8 +17,8 @@ pub mod kernel_pass;
 mod last_sample;
 mod memory;
 mod nested_oom;
+mod netns_owners;
 mod network;
-mod networks;
 mod pass_rows;
 mod pids;
 mod pressure;
@@ -44,12 +44,12 @@ use crate::host::roots::{ReadError, Roots};
 use crate::kernel::ParseError;
 use crate::model::metric::{MetricDesc, Samples};
 
-pub use kernel_ends::{EndedCgroup, KernelEnds};
-pub use kernel_pass::{KernelPass, KernelPassError, PassReaders};
+pub use kernel_ends::{CgroupEndTracer, EndedCgroup};
+pub use kernel_pass::{KernelPass, KernelPassError, ReaderScope};
 pub use last_sample::{FinalFile, final_files, parse_final, read_final};
 pub use process::{bytes_of_pages, time_of_ticks};
-pub use reader::{EarlierReading, Reading, ReadingChange, ReadingError, ReadingStore, TaskReader};
-pub use sampling::{ErrorCounts, ErrorReason, FdBudget, Sampling};
+pub use reader::{RateBaseline, Reading, ReadingChange, ReadingError, ReadingStore, TaskReader};
+pub use sampling::{ErrorCounts, ErrorReason, FdBudget, SamplingContext};
 pub use subjects::{fields_of, measures, shared_measures};
 pub use window::stored_peak;
 

@@ -24,7 +24,7 @@ const FEW: usize = 16;
 
 /// Kill counts of the cgroups below one, including removed ones.
 #[derive(Debug, Clone, Default)]
-pub(super) struct InnerKills {
+pub(super) struct NestedOomKills {
     /// Inode and count of each existing cgroup.
     there: Vec<(u64, u64)>,
     /// Recently removed cgroups. Their counts are part of `removed_kills`; a second report of the same cgroup adds
@@ -33,7 +33,7 @@ pub(super) struct InnerKills {
     removed_kills: u64,
 }
 
-impl InnerKills {
+impl NestedOomKills {
     pub(super) fn total(&self) -> u64 {
         self.there.iter().fold(self.removed_kills, |sum, (_, kills)| sum.saturating_add(*kills))
     }
@@ -80,7 +80,7 @@ pub(super) fn read_below(
     layout: &Layout,
     path: &CgroupPath,
     scratch: &mut Scratch,
-    known: &mut Option<Box<InnerKills>>,
+    known: &mut Option<Box<NestedOomKills>>,
 ) {
     let Some(home) = HOME.find(layout) else { return };
     let mut there = Vec::new();
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn removed_cgroup_retains_its_oom_count_and_a_recreated_one_adds_to_it() {
-        let mut kills = InnerKills::default();
+        let mut kills = NestedOomKills::default();
         kills.update(vec![(1, 0), (2, 1)], true);
         kills.update(vec![(1, 2), (2, 1)], true);
         assert_eq!(kills.total(), 3);
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn end_seen_by_sample_and_kernel_counts_once_in_either_order() {
-        let mut kills = InnerKills::default();
+        let mut kills = NestedOomKills::default();
         kills.update(vec![(1, 1)], true);
         kills.update(vec![], true);
         kills.ended(1, 1);

@@ -89,12 +89,12 @@ impl PassRows {
         self
     }
     /// Copies the rows of some cgroups, each given by hierarchy index and inode, to keep them beyond this pass.
-    pub(super) fn only(&self, expected: &[(usize, u64)]) -> PassRows {
+    pub(super) fn only(&self, cgroups: &[(usize, u64)]) -> PassRows {
         let of = |(place, home): (usize, &Option<HierarchyRows>)| {
             let home = home.as_ref()?;
             let width = home.plan.row_bytes() as usize / 8;
             let (mut ids, mut words) = (Vec::new(), Vec::new());
-            for (_, id) in expected.iter().filter(|(at, _)| *at == place) {
+            for (_, id) in cgroups.iter().filter(|(at, _)| *at == place) {
                 let from = home.index.place(*id)? * width;
                 words.extend_from_slice(home.words.get().get(from..from + width)?);
                 ids.push(*id);

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::cgroup::{CgroupFiles, PROCS, StaleCgroup};
 use super::proc::ProcRoot;
 use super::raw::RawValues;
-use super::sampling::{ErrorReason, Sampling};
+use super::sampling::{ErrorReason, SamplingContext};
 use super::scratch::{self, Scratch};
 use crate::host::clock::{Clock, SystemClock};
 use crate::kernel::Parsed;
@@ -29,7 +29,7 @@ const MAX_DEPTH: usize = 64;
 /// Counts the processes of a cgroup and its descendants, and their file descriptors. `dates`: the first listing also
 /// finds out when its oldest process started. Errors: `StaleCgroup`.
 pub(super) fn count(
-    sampling: &Sampling,
+    sampling: &SamplingContext,
     files: &mut CgroupFiles,
     scratch: &mut Scratch,
     raw: &mut RawValues,
@@ -65,7 +65,7 @@ pub(super) fn count(
 
 /// Appends the processes of the cgroup at `path` and its descendants. `open_list`: the open list, if there is one.
 fn list(
-    sampling: &Sampling,
+    sampling: &SamplingContext,
     root: BorrowedFd<'_>,
     path: &Path,
     open_list: Option<BorrowedFd<'_>>,
@@ -106,7 +106,7 @@ fn open_fds(proc: &ProcRoot, scratch: &mut Scratch, pids: &[u32]) -> Option<u64>
 
 /// When the oldest of these processes started, in clock ticks after boot. `None` if one of them may not be read: it may
 /// be the oldest.
-fn oldest_start(sampling: &Sampling, proc: &ProcRoot, scratch: &mut Scratch, pids: &[u32]) -> Option<u64> {
+fn oldest_start(sampling: &SamplingContext, proc: &ProcRoot, scratch: &mut Scratch, pids: &[u32]) -> Option<u64> {
     let mut oldest = None;
     for pid in pids {
         match stat(sampling, proc, scratch, *pid) {
@@ -137,7 +137,7 @@ fn wall_time(ticks: u64, clock: &dyn Clock) -> Timestamp {
 ///
 /// Units: CPU time in clock ticks of 10 ms. Errors: `StaleCgroup` if the supervisor has ended.
 pub(super) fn sum(
-    sampling: &Sampling,
+    sampling: &SamplingContext,
     supervisor: ProcessId,
     scratch: &mut Scratch,
     usage: &mut Usage,
@@ -185,7 +185,12 @@ pub(super) fn sum(
 }
 
 /// `None`: the file cannot be parsed; counted as an error.
-fn stat(sampling: &Sampling, proc: &ProcRoot, scratch: &mut Scratch, pid: u32) -> Result<Option<PidStat>, Errno> {
+fn stat(
+    sampling: &SamplingContext,
+    proc: &ProcRoot,
+    scratch: &mut Scratch,
+    pid: u32,
+) -> Result<Option<PidStat>, Errno> {
     read(sampling, proc, scratch, &format!("{pid}/stat"), |bytes| match pid_stat::parse(bytes) {
         Ok(stat) => (Some(stat), None),
         Err(error) => (None, Some(error)),
@@ -193,18 +198,18 @@ fn stat(sampling: &Sampling, proc: &ProcRoot, scratch: &mut Scratch, pid: u32) -
 }
 
 /// `VmHWM`. `None`: the process has ended, or its file has none.
-fn peak_rss(sampling: &Sampling, proc: &ProcRoot, scratch: &mut Scratch, pid: u32) -> Option<u64> {
+fn peak_rss(sampling: &SamplingContext, proc: &ProcRoot, scratch: &mut Scratch, pid: u32) -> Option<u64> {
     read(sampling, proc, scratch, &format!("{pid}/status"), pid_status::parse).ok()?.peak_rss_bytes
 }
 
 /// Bytes read and written. Errors: ENOENT, ESRCH: it has ended. EACCES: it may not be read.
-fn io(sampling: &Sampling, proc: &ProcRoot, scratch: &mut Scratch, path: &str) -> Result<PidIo, Errno> {
+fn io(sampling: &SamplingContext, proc: &ProcRoot, scratch: &mut Scratch, path: &str) -> Result<PidIo, Errno> {
     read(sampling, proc, scratch, path, pid_io::parse)
 }
 
 /// I/O of the descendants that a process with one thread has waited for. The total is read first: what the thread does
 /// in between makes the result too low, and the next one right.
-fn io_of_waited(sampling: &Sampling, proc: &ProcRoot, scratch: &mut Scratch, pid: u32) -> Option<(u64, u64)> {
+fn io_of_waited(sampling: &SamplingContext, proc: &ProcRoot, scratch: &mut Scratch, pid: u32) -> Option<(u64, u64)> {
     let all = io(sampling, proc, scratch, &format!("{pid}/io")).ok()?;
     let own = io(sampling, proc, scratch, &format!("{pid}/task/{pid}/io")).ok()?;
     let without = |all: Option<u64>, own: Option<u64>| Some(all?.saturating_sub(own?));
@@ -213,7 +218,7 @@ fn io_of_waited(sampling: &Sampling, proc: &ProcRoot, scratch: &mut Scratch, pid
 
 /// A file below `/proc`; a parse error is counted.
 fn read<T>(
-    sampling: &Sampling,
+    sampling: &SamplingContext,
     proc: &ProcRoot,
     scratch: &mut Scratch,
     path: &str,
@@ -326,12 +331,12 @@ mod tests {
     use crate::host::roots::Roots;
 
     /// A shell in place of the supervisor: it waits for its children.
-    fn supervisor(script: &str) -> (Child, Arc<Sampling>, ProcessId) {
+    fn supervisor(script: &str) -> (Child, Arc<SamplingContext>, ProcessId) {
         let child = Command::new("sh").args(["-c", script]).stdin(Stdio::null()).spawn().unwrap();
         let stat = std::fs::read(format!("/proc/{}/stat", child.id())).unwrap();
         let start_ticks = pid_stat::parse(&stat).unwrap().start_ticks;
         let layout = Layout::detect(&Roots::default()).unwrap();
-        let sampling = Sampling::new(Roots::default(), layout, FdBudget::of(0));
+        let sampling = SamplingContext::new(Roots::default(), layout, FdBudget::of(0));
         let id = ProcessId { pid: child.id(), start_ticks };
         (child, sampling, id)
     }

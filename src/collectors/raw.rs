@@ -1,7 +1,7 @@
 //! Values of one cgroup's files before they are combined: some fields need several files of one tick.
 
 use super::disks::TaskDisks;
-use super::nested_oom::InnerKills;
+use super::nested_oom::NestedOomKills;
 use crate::kernel::cgroup::cpu_stat::CpuStat;
 use crate::kernel::cgroup::cpuacct::CpuacctStat;
 use crate::model::units::{Limit, Timestamp};
@@ -33,9 +33,9 @@ pub(super) struct RawValues {
     /// v1: charges refused by the memory limit, and by the limit of memory plus swap. If both limits are equal, the
     /// kernel checks the second one first, and only its counter rises.
     pub(super) failcnt: Option<u64>,
-    /// v1: OOM kills of the cgroups below. `None`: there are none.
-    pub(super) inner: Option<Box<InnerKills>>,
     pub(super) memsw_failcnt: Option<u64>,
+    /// v1: OOM kills of the cgroups below. `None`: there are none.
+    pub(super) nested_oom_kills: Option<Box<NestedOomKills>>,
     /// v1 `cpuacct.usage_user`, `cpuacct.usage_sys`; where there are none, `cpuacct.stat` in ticks.
     pub(super) user_ns: Option<u64>,
     pub(super) system_ns: Option<u64>,
@@ -92,8 +92,8 @@ impl RawValues {
         if let Some(failcnt) = self.failcnt {
             usage.set(Field::memory_limit_hits, Some(failcnt.saturating_add(self.memsw_failcnt.unwrap_or_default())));
         }
-        if let Some(inner) = &self.inner {
-            usage.set(Field::oom_kills, usage.oom_kills().map(|own| own.saturating_add(inner.total())));
+        if let Some(kills) = &self.nested_oom_kills {
+            usage.set(Field::oom_kills, usage.oom_kills().map(|own| own.saturating_add(kills.total())));
         }
         // Either v2 `cpu.stat` or v1 `cpuacct` provides these on a given host.
         usage.set(Field::cpu_usage_ns, usage.cpu_usage_ns().or(self.unified_cpu_ns));

@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 
 use super::cgroup::{CgroupFiles, DueFiles, StaleCgroup};
 use super::kernel_ends::{self, EndedCgroup};
-use super::kernel_pass::PassReaders;
+use super::kernel_pass::ReaderScope;
 use super::nested_oom;
-use super::networks::NamespaceOwners;
+use super::netns_owners::NamespaceOwners;
 use super::pass_rows::PassRows;
 use super::process;
 use super::raw::RawValues;
 use super::row_source::{RowSource, RowUse};
-use super::sampling::Sampling;
+use super::sampling::SamplingContext;
 use super::scratch::{self, Scratch};
 use super::subjects::files;
 use super::traffic::TaskTraffic;
@@ -55,16 +55,16 @@ pub struct Reading {
     /// The final values of an ended attempt: nothing is in use.
     pub is_end: bool,
     /// The reading that rates are taken against.
-    pub before: Option<EarlierReading>,
+    pub before: Option<RateBaseline>,
     /// I/O by block device. `None`: no device was used, or it is not known by device.
     pub disks: Option<Arc<[DiskIo]>>,
     /// Start of the oldest process at the first listing of an observed cgroup. `None`: unknown.
     pub began: Option<Timestamp>,
 }
 
-/// A reading at least [`RATES_OVER`] older than the one that it stands in.
+/// A reading at least [`RATES_OVER`] older than the reading that holds it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct EarlierReading {
+pub struct RateBaseline {
     pub usage: Arc<Usage>,
     pub at: Timestamp,
 }
@@ -82,8 +82,8 @@ impl Reading {
         let before = old.and_then(|old| old.reference(self.at));
         Reading { before, ..self }
     }
-    fn reference(&self, at: Timestamp) -> Option<EarlierReading> {
-        let itself = || EarlierReading { usage: Arc::clone(&self.usage), at: self.at };
+    fn reference(&self, at: Timestamp) -> Option<RateBaseline> {
+        let itself = || RateBaseline { usage: Arc::clone(&self.usage), at: self.at };
         if at.since(self.at) >= RATES_OVER { Some(itself()) } else { self.before.clone() }
     }
 }
@@ -113,13 +113,13 @@ pub enum ReadingError {
 /// read.
 #[derive(Debug)]
 pub struct TaskReader {
-    sampling: Arc<Sampling>,
+    sampling: Arc<SamplingContext>,
     inner: Mutex<Inner>,
     latest: Mutex<LatestReading>,
     /// Counters at the first reading, for a reader that starts at 0 there. Unset: counters are absolute.
-    from: Option<Box<OnceLock<Usage>>>,
+    baseline: Option<Box<OnceLock<Usage>>>,
     /// Where readings are persisted, for a source that does not keep its counters.
-    keep: OnceLock<Box<dyn ReadingStore>>,
+    store: OnceLock<Box<dyn ReadingStore>>,
 }
 
 /// The last reading of a task, as other threads get it.
@@ -132,7 +132,7 @@ struct LatestReading {
 
 /// Receives each new reading before it becomes visible.
 pub trait ReadingStore: std::fmt::Debug + Send + Sync {
-    fn keep(&self, reading: &Reading);
+    fn persist(&self, reading: &Reading);
 }
 
 /// What only one read at a time uses.
@@ -186,7 +186,7 @@ enum ReadingSource {
         /// It is read when one of its tasks changed, not at every tick.
         on_demand: bool,
         /// The cgroup existed before this agent started.
-        found: bool,
+        preexisting: bool,
         /// The cgroup is observed: nothing is reset in it.
         only_reads: bool,
         window: Option<Box<PeakWindow>>,
@@ -200,41 +200,49 @@ impl ReadingSource {
     /// A managed cgroup that this agent created.
     fn cgroup(files: CgroupFiles, processes: bool, on_demand: bool) -> ReadingSource {
         let network = TaskTraffic::default();
-        ReadingSource::Cgroup { files, network, processes, on_demand, found: false, only_reads: false, window: None }
+        ReadingSource::Cgroup {
+            files,
+            network,
+            processes,
+            on_demand,
+            preexisting: false,
+            only_reads: false,
+            window: None,
+        }
     }
 }
 
 impl TaskReader {
     /// Reads a task's cgroup, which must exist. Opens no file yet.
-    pub fn for_cgroup(sampling: &Arc<Sampling>, path: CgroupPath) -> TaskReader {
+    pub fn for_cgroup(sampling: &Arc<SamplingContext>, path: CgroupPath) -> TaskReader {
         let files = CgroupFiles::new(sampling, path, &[], false);
         TaskReader::new(sampling, ReadingSource::cgroup(files, true, false))
     }
     /// Reads an alloc's own cgroup. Processes and descriptors are not read but summed over its tasks. It has no probes:
     /// when one of its tasks changes, the caller reads `everything`; otherwise it is read each 9 s.
-    pub fn for_alloc_cgroup(sampling: &Arc<Sampling>, path: CgroupPath) -> TaskReader {
+    pub fn for_alloc_cgroup(sampling: &Arc<SamplingContext>, path: CgroupPath) -> TaskReader {
         let files = CgroupFiles::new(sampling, path, &[], true);
         TaskReader::new(sampling, ReadingSource::cgroup(files, false, true))
     }
     /// Reads an observed cgroup above those of tasks, including what the kernel counts for its own limits. Processes
     /// are not read but summed over its tasks.
-    pub fn for_parent_cgroup(sampling: &Arc<Sampling>, path: CgroupPath) -> TaskReader {
+    pub fn for_parent_cgroup(sampling: &Arc<SamplingContext>, path: CgroupPath) -> TaskReader {
         TaskReader::of_several(sampling, path, false)
     }
     /// Like [`TaskReader::for_parent_cgroup`] for an alloc's own cgroup: when one of its tasks changes, the caller
     /// reads `everything`.
-    pub fn for_limited_alloc_cgroup(sampling: &Arc<Sampling>, path: CgroupPath) -> TaskReader {
+    pub fn for_limited_alloc_cgroup(sampling: &Arc<SamplingContext>, path: CgroupPath) -> TaskReader {
         TaskReader::of_several(sampling, path, true)
     }
-    fn of_several(sampling: &Arc<Sampling>, path: CgroupPath, on_demand: bool) -> TaskReader {
+    fn of_several(sampling: &Arc<SamplingContext>, path: CgroupPath, on_demand: bool) -> TaskReader {
         let mut files = CgroupFiles::new(sampling, path, &[], false);
         files.drop_local_files();
         TaskReader::new(sampling, ReadingSource::cgroup(files, false, on_demand)).read_only()
     }
     /// Marks the cgroup as older than this agent: the window peak is absent for the first 60 s.
-    pub fn found(self) -> TaskReader {
-        if let ReadingSource::Cgroup { found, .. } = &mut lock(&self.inner).source {
-            *found = true;
+    pub fn preexisting(self) -> TaskReader {
+        if let ReadingSource::Cgroup { preexisting, .. } = &mut lock(&self.inner).source {
+            *preexisting = true;
         }
         self
     }
@@ -249,22 +257,22 @@ impl TaskReader {
     /// Counts from the first reading, for a cgroup whose counters include earlier usage. Peaks are absent, because
     /// their time is unknown.
     pub fn counting_from_now(self) -> TaskReader {
-        TaskReader { from: Some(Box::default()), ..self }
+        TaskReader { baseline: Some(Box::default()), ..self }
     }
     /// Reads some files of a cgroup only, by their keys: for benchmarks.
-    pub fn for_files(sampling: &Arc<Sampling>, path: CgroupPath, keys: &[&str]) -> TaskReader {
+    pub fn for_files(sampling: &Arc<SamplingContext>, path: CgroupPath, keys: &[&str]) -> TaskReader {
         let files = CgroupFiles::new(sampling, path, keys, false);
         TaskReader::new(sampling, ReadingSource::cgroup(files, false, false))
     }
     /// Sums the processes below a supervisor (without the supervisor), where no cgroup could be created. Shared pages
     /// count in each process. The usage of processes that were never waited for is lost.
-    pub fn for_processes(sampling: &Arc<Sampling>, supervisor: ProcessId) -> TaskReader {
+    pub fn for_processes(sampling: &Arc<SamplingContext>, supervisor: ProcessId) -> TaskReader {
         TaskReader::new(sampling, ReadingSource::Processes(supervisor))
     }
 
     /// A reader of values that the driver reports by [`TaskReader::report`] at any time; nothing waits for them. When
     /// the reports stop, the last one stays, with its time.
-    pub fn reported(sampling: &Arc<Sampling>) -> TaskReader {
+    pub fn reported(sampling: &Arc<SamplingContext>) -> TaskReader {
         TaskReader::new(sampling, ReadingSource::Reported(None))
     }
     /// Records a report. Counters never fall; an impossible value is replaced by the last possible one.
@@ -284,9 +292,9 @@ impl TaskReader {
         matches!(lock(&self.inner).source, ReadingSource::Cgroup { .. })
     }
     /// Continues from the persisted reading of an earlier reader of the same attempt, and persists new readings.
-    pub fn persist_in(&self, earlier: Option<Reading>, keep: Box<dyn ReadingStore>) {
+    pub fn persist_in(&self, earlier: Option<Reading>, store: Box<dyn ReadingStore>) {
         // A driver may return the same reader twice for one attempt; the store is already set then.
-        if self.keep.set(keep).is_err() {
+        if self.store.set(store).is_err() {
             return;
         }
         let mut latest = lock(&self.latest);
@@ -318,8 +326,8 @@ impl TaskReader {
     }
 
     fn set_latest(&self, reading: Reading) {
-        if let Some(keep) = self.keep.get() {
-            keep.keep(&reading);
+        if let Some(store) = self.store.get() {
+            store.persist(&reading);
         }
         let mut latest = lock(&self.latest);
         if !latest.closed {
@@ -327,17 +335,17 @@ impl TaskReader {
         }
     }
 
-    fn new(sampling: &Arc<Sampling>, source: ReadingSource) -> TaskReader {
+    fn new(sampling: &Arc<SamplingContext>, source: ReadingSource) -> TaskReader {
         let inner = Inner { pace: ReadSchedule::default(), source, raw: RawValues::default(), removed: false };
-        let (inner, latest, keep) = (Mutex::new(inner), Mutex::default(), OnceLock::new());
-        TaskReader { sampling: Arc::clone(sampling), inner, latest, from: None, keep }
+        let (inner, latest, store) = (Mutex::new(inner), Mutex::default(), OnceLock::new());
+        TaskReader { sampling: Arc::clone(sampling), inner, latest, baseline: None, store }
     }
 
     /// Reads the files that can have changed. `now` decides which are due; `everything` reads all, except an alloc's
     /// settings.
     ///
-    /// Errors: `StaleCgroup`, permanently: the cgroup was removed, or the supervisor ended. Any other failure makes its
-    /// field absent and is counted in `Sampling::errors`.
+    /// Errors: `ReadingError::Removed`, permanently: the cgroup was removed, or the supervisor ended. Any other failure
+    /// makes its field absent and is counted in `SamplingContext::errors`.
     pub fn read(&self, now: Instant, at: Timestamp, everything: bool) -> Result<Reading, ReadingError> {
         self.read_change(now, at, everything)?;
         // Only a reader that is gone never had a reading.
@@ -370,9 +378,9 @@ impl TaskReader {
             Ok(ReadExtent::Nothing) => Ok(ReadingChange::None),
             Ok(ReadExtent::Window) => {
                 let earlier = self.latest().map(|reading| reading.at);
-                Ok(self.keep(&mut inner.raw, earlier.unwrap_or(at)))
+                Ok(self.publish(&mut inner.raw, earlier.unwrap_or(at)))
             }
-            Ok(ReadExtent::All) => Ok(self.keep(&mut inner.raw, at)),
+            Ok(ReadExtent::All) => Ok(self.publish(&mut inner.raw, at)),
             Err(StaleCgroup) => {
                 inner.close(&self.sampling.networks);
                 Err(ReadingError::Removed)
@@ -381,11 +389,11 @@ impl TaskReader {
     }
 
     /// Combines the values and publishes them as the latest reading.
-    fn keep(&self, raw: &mut RawValues, at: Timestamp) -> ReadingChange {
+    fn publish(&self, raw: &mut RawValues, at: Timestamp) -> ReadingChange {
         let before = self.latest().map(|reading| reading.usage);
         let mut usage = raw.finish();
-        if let Some(from) = &self.from {
-            let first = from.get_or_init(|| usage.counters());
+        if let Some(baseline) = &self.baseline {
+            let first = baseline.get_or_init(|| usage.counters());
             usage.count_from(first);
         }
         if let Some(before) = &before {
@@ -404,7 +412,7 @@ impl TaskReader {
             }
             _ => {
                 // Counts by device begin with the cgroup.
-                let disks = raw.disks.publish(&self.sampling.disk_names).filter(|_| self.from.is_none());
+                let disks = raw.disks.publish(&self.sampling.disk_names).filter(|_| self.baseline.is_none());
                 let began = raw.began;
                 self.set_latest(Reading { disks, began, ..Reading::of(Arc::new(usage), at) });
                 ReadingChange::Changed
@@ -432,7 +440,7 @@ impl TaskReader {
                 let _ = apply(&mut inner.raw, ended.row());
             }
         }
-        self.keep(&mut inner.raw, at);
+        self.publish(&mut inner.raw, at);
     }
 
     /// Applies the OOM kills of a removed cgroup below this one.
@@ -441,8 +449,8 @@ impl TaskReader {
         let is_it = layout.hierarchies().get(ended.home).is_some_and(|home| nested_oom::HOME.is(layout, home));
         let Some(kills) = ended.row().get(RowValue::OomKills).filter(|kills| is_it && *kills > 0) else { return };
         let mut inner = lock(&self.inner);
-        inner.raw.inner.get_or_insert_default().ended(ended.inode, kills);
-        self.keep(&mut inner.raw, at);
+        inner.raw.nested_oom_kills.get_or_insert_default().ended(ended.inode, kills);
+        self.publish(&mut inner.raw, at);
     }
 
     /// Whether a reading is due even if nothing changes.
@@ -487,13 +495,13 @@ enum ReadExtent {
 impl Inner {
     fn read(
         &mut self,
-        sampling: &Arc<Sampling>,
+        sampling: &Arc<SamplingContext>,
         scratch: &mut Scratch,
         rows: Option<&PassRows>,
         now: Instant,
         everything: bool,
     ) -> Result<ReadExtent, StaleCgroup> {
-        let (files, network, processes, on_demand, found, only_reads, window) = match &mut self.source {
+        let (files, network, processes, on_demand, preexisting, only_reads, window) = match &mut self.source {
             ReadingSource::Processes(supervisor) => {
                 process::sum(sampling, *supervisor, scratch, &mut self.raw.usage)?;
                 self.pace.next_read = Some(now + READ_INTERVAL);
@@ -505,8 +513,8 @@ impl Inner {
                     self.raw.usage.page_faults_minor().zip(self.raw.major_faults).map(|(a, b)| a.saturating_add(b));
                 return Ok(ReadExtent::All);
             }
-            ReadingSource::Cgroup { files, network, processes, on_demand, found, only_reads, window } => {
-                (files, network, *processes, *on_demand, *found, *only_reads, window)
+            ReadingSource::Cgroup { files, network, processes, on_demand, preexisting, only_reads, window } => {
+                (files, network, *processes, *on_demand, *preexisting, *only_reads, window)
             }
             // Returned by `read_change` already.
             ReadingSource::Reported(_) => return Ok(ReadExtent::Nothing),
@@ -517,7 +525,8 @@ impl Inner {
         if first {
             raw.stored_peak = stored_peak(&sampling.layout, files.path());
             if !only_reads {
-                *window = PeakWindow::begin(sampling, files.path(), found, now, &mut raw.stored_peak).map(Box::new);
+                *window =
+                    PeakWindow::begin(sampling, files.path(), preexisting, now, &mut raw.stored_peak).map(Box::new);
             }
         }
         // The first reading uses files only, to learn which ones are missing.
@@ -529,7 +538,7 @@ impl Inner {
         let waits = pass.is_some() && !on_demand && rows.is_some_and(|rows| !rows.are_all);
         let rows = pass.zip(rows).map(|(pass, rows)| {
             if files.is_comparison_due(rows) {
-                pass.offer(files.path());
+                pass.start_row_check(files.path());
             }
             files.rows(rows, &pass.row_trust, only_reads)
         });
@@ -555,7 +564,7 @@ impl Inner {
             DueFiles { asleep: moved || (update && !on_demand), stirred: moved, ran, set }
         };
         if let Some(pass) = pass.filter(|_| moved || unsettled) {
-            pass.note_moved(if only_reads { PassReaders::Observed } else { PassReaders::Managed });
+            pass.note_moved(if only_reads { ReaderScope::Observed } else { ReaderScope::Managed });
         }
         if read_due || everything || (all_rows && !moved) {
             self.pace.next_read = Some(now + if first { sampling.stagger(READ_INTERVAL) } else { READ_INTERVAL });
@@ -580,8 +589,8 @@ impl Inner {
         let is_needed = processes && (due.ran || self.pace.next_list.is_none());
         let lists = is_needed && self.pace.lists(raw.usage.pids_current(), now, everything, stagger);
         // The victim of an OOM kill had memory, so memory changed.
-        if lists || (due.stirred && raw.inner.as_ref().is_some_and(|inner| inner.are_few())) {
-            nested_oom::read_below(&sampling.layout, files.path(), scratch, &mut raw.inner);
+        if lists || (due.stirred && raw.nested_oom_kills.as_ref().is_some_and(|kills| kills.are_few())) {
+            nested_oom::read_below(&sampling.layout, files.path(), scratch, &mut raw.nested_oom_kills);
         }
         if lists {
             process::count(sampling, files, scratch, raw, only_reads)?;

@@ -52,8 +52,8 @@ pub(super) struct RowSource {
 pub(super) enum RowUse {
     /// Sets the same fields as the file. `None`: this row cannot; read the file.
     Values(fn(&mut RawValues, PassRow<'_>) -> Option<()>),
-    /// The lines of `memory.stat`, where their positions are known ([`StatLines`](super::stat_lines::StatLines));
-    /// otherwise a fingerprint.
+    /// The lines of `memory.stat`, where their positions are known
+    /// ([`MemoryStatLayout`](super::stat_lines::MemoryStatLayout)); otherwise a fingerprint.
     StatLines,
     /// A fingerprint of the values that this kernel has: while it stays the same, so does the file.
     Fingerprint,

@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::disks::DiskNames;
-use super::kernel_pass::{KernelPass, PassReaders};
-use super::networks::NamespaceOwners;
+use super::kernel_pass::{KernelPass, ReaderScope};
+use super::netns_owners::NamespaceOwners;
 use super::pass_rows::PassRows;
 use super::proc::ProcRoot;
 use super::root_files::RootFiles;
@@ -14,9 +14,9 @@ use crate::host::hierarchy::Layout;
 use crate::host::roots::Roots;
 use crate::model::words;
 
-/// State shared by all readers of this agent. Concurrency: any thread; atomics only.
+/// State shared by all readers of this agent. Concurrency: any thread; locks are short.
 #[derive(Debug)]
-pub struct Sampling {
+pub struct SamplingContext {
     pub roots: Roots,
     pub layout: Layout,
     pub budget: FdBudget,
@@ -33,17 +33,17 @@ pub struct Sampling {
     readers: AtomicU64,
 }
 
-impl Sampling {
-    pub fn new(roots: Roots, layout: Layout, budget: FdBudget) -> Arc<Sampling> {
-        Sampling::with_window_peaks(roots, layout, budget, false)
+impl SamplingContext {
+    pub fn new(roots: Roots, layout: Layout, budget: FdBudget) -> Arc<SamplingContext> {
+        SamplingContext::with_window_peaks(roots, layout, budget, false)
     }
     /// `windows`: readers reset the kernel's memory peaks to get a peak of the last 60 s.
-    pub fn with_window_peaks(roots: Roots, layout: Layout, budget: FdBudget, windows: bool) -> Arc<Sampling> {
+    pub fn with_window_peaks(roots: Roots, layout: Layout, budget: FdBudget, windows: bool) -> Arc<SamplingContext> {
         let proc = ProcRoot::open(&roots.proc);
         let (errors, readers, pass) = (ErrorCounts::default(), AtomicU64::new(0), OnceLock::new());
         let (root_files, networks) = (RootFiles::default(), NamespaceOwners::default());
         let disk_names = DiskNames::new(&roots.sys);
-        Arc::new(Sampling {
+        Arc::new(SamplingContext {
             roots,
             layout,
             budget,
@@ -67,10 +67,10 @@ impl Sampling {
     }
     /// Runs the kernel pass, if there is one, for readings at `now`. Blocks: see [`KernelPass::take`].
     pub fn take_pass(&self, now: Instant) {
-        self.take_pass_for(now, PassReaders::All);
+        self.take_pass_for(now, ReaderScope::All);
     }
-    /// Like [`Sampling::take_pass`], for some of the readers.
-    pub fn take_pass_for(&self, now: Instant, readers: PassReaders) {
+    /// Like [`SamplingContext::take_pass`], for some of the readers.
+    pub fn take_pass_for(&self, now: Instant, readers: ReaderScope) {
         if let Some(pass) = self.pass.get() {
             pass.take(&self.layout, now, readers);
         }

@@ -61,8 +61,9 @@ impl StatLine {
     }
 }
 
-/// The positions of all lines, as far as they were learned. Concurrency: the sampler learns; any thread reads.
-pub(super) struct StatLines {
+/// The positions of all lines, as far as they were learned. Concurrency: the thread that takes a pass learns; any
+/// thread reads.
+pub(super) struct MemoryStatLayout {
     known: [LineMapping; LINES.len()],
     /// At least one file was compared.
     seen: AtomicBool,
@@ -77,18 +78,18 @@ struct LineMapping {
     contradictions: [AtomicU8; MOST],
 }
 
-impl Default for StatLines {
-    fn default() -> StatLines {
+impl Default for MemoryStatLayout {
+    fn default() -> MemoryStatLayout {
         let known = || LineMapping {
             is_there: AtomicBool::new(false),
             candidates: AtomicU64::new(u64::MAX),
             contradictions: [const { AtomicU8::new(0) }; MOST],
         };
-        StatLines { known: std::array::from_fn(|_| known()), seen: AtomicBool::new(false) }
+        MemoryStatLayout { known: std::array::from_fn(|_| known()), seen: AtomicBool::new(false) }
     }
 }
 
-impl fmt::Debug for StatLines {
+impl fmt::Debug for MemoryStatLayout {
     /// The candidates of each line that the kernel prints.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let there = self.known.iter().enumerate().filter(|(_, known)| known.is_there.load(Ordering::Relaxed));
@@ -98,7 +99,7 @@ impl fmt::Debug for StatLines {
     }
 }
 
-impl StatLines {
+impl MemoryStatLayout {
     /// Compares a file with the row of its cgroup, which was the same before and after. `text`: content of the file.
     pub(super) fn learn(&self, home: FileHierarchy, text: &[u8], row: PassRow<'_>) {
         let parse = if home.version() == CgroupVersion::V1 { memory_stat::v1 } else { memory_stat::v2 };
@@ -164,18 +165,18 @@ mod tests {
         words
     }
 
-    fn learn(lines: &StatLines, plan: &RowPlan, text: &str, numbers: [u64; 9]) {
+    fn learn(lines: &MemoryStatLayout, plan: &RowPlan, text: &str, numbers: [u64; 9]) {
         let words = row(plan, numbers);
         lines.learn(V2, text.as_bytes(), PassRow { plan, words: &words });
     }
-    fn read(lines: &StatLines, plan: &RowPlan, numbers: [u64; 9]) -> Option<MemoryStat> {
+    fn read(lines: &MemoryStatLayout, plan: &RowPlan, numbers: [u64; 9]) -> Option<MemoryStat> {
         let words = row(plan, numbers);
         lines.read(PassRow { plan, words: &words })
     }
 
     #[test]
     fn a_line_is_reported_once_all_devices_behind_it_agree() {
-        let (plan, lines) = (memory_plan(6, 3), StatLines::default());
+        let (plan, lines) = (memory_plan(6, 3), MemoryStatLayout::default());
         assert_eq!(read(&lines, &plan, [0; 9]), None, "nothing was compared yet");
         let text = |anon: u64, faults: u64| format!("anon {}\nshmem 0\npgfault {faults}\n", anon * PAGE);
         learn(&lines, &plan, &text(5, 90), [5, 1, 5, 2, 0, 0, 90, 3, 90]);
@@ -195,7 +196,7 @@ mod tests {
 
     #[test]
     fn contradictory_stat_reading_is_tolerated_once_and_a_repeated_one_uses_the_file() {
-        let (plan, lines) = (memory_plan(6, 3), StatLines::default());
+        let (plan, lines) = (memory_plan(6, 3), MemoryStatLayout::default());
         let at = |n: u64| ([n, n + 1, n + 2, 0, 0, 0, 4, 5, 6], format!("anon {}\n", n * PAGE));
         for n in 1..9 {
             let (numbers, text) = at(n);
@@ -209,7 +210,7 @@ mod tests {
 
     #[test]
     fn below_nothing_is_nothing_as_the_kernel_prints_it() {
-        let (plan, lines) = (memory_plan(1, 1), StatLines::default());
+        let (plan, lines) = (memory_plan(1, 1), MemoryStatLayout::default());
         let words = |n: i64| vec![7, 1, n.cast_unsigned(), 3];
         let row = |words: &[u64]| -> Option<u64> { lines.read(PassRow { plan: &plan, words })?.anon };
         lines.learn(V2, b"anon 8192\npgfault 3\n", PassRow { plan: &plan, words: &words(2) });

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 
+use super::netns_owners::NamespaceOwners;
 use super::network::{Counts, FIELDS};
-use super::networks::NamespaceOwners;
 use super::proc::ProcRoot;
-use super::sampling::{ErrorReason, Sampling};
+use super::sampling::{ErrorReason, SamplingContext};
 use super::scratch::{self, Scratch};
 use crate::kernel::proc::net_dev;
 use crate::model::usage::Usage;
@@ -54,7 +54,7 @@ impl TaskTraffic {
     /// whether to list them again, because that process is gone.
     pub(super) fn read(
         &mut self,
-        sampling: &Sampling,
+        sampling: &SamplingContext,
         scratch: &mut Scratch,
         (now, listed): (Instant, bool),
         usage: &mut Usage,
@@ -155,7 +155,7 @@ fn first_seen(proc: &ProcRoot, scratch: &mut Scratch) -> Option<(u32, u64)> {
 }
 
 /// Sum over all interfaces except loopback. An unparsable line makes the whole sum absent.
-fn carried(sampling: &Sampling, proc: &ProcRoot, scratch: &mut Scratch, pid: u32) -> Result<Counts, Errno> {
+fn carried(sampling: &SamplingContext, proc: &ProcRoot, scratch: &mut Scratch, pid: u32) -> Result<Counts, Errno> {
     let file = scratch::open(proc.root(), format!("{pid}/net/dev"), OFlags::empty())?;
     let (interfaces, error) = net_dev::parse(scratch.read_list(file)?);
     if let Some(error) = error {

@@ -14,7 +14,7 @@ use super::memory;
 use super::pass_rows::PassRows;
 use super::raw::RawValues;
 use super::row_source::{PassRow, RowUse};
-use super::stat_lines::StatLines;
+use super::stat_lines::MemoryStatLayout;
 use super::subjects::files;
 use super::table::KernelFile;
 use crate::host::cgroup::own_directory;
@@ -45,13 +45,13 @@ pub(super) struct RowTrust {
     strikes: Vec<AtomicU8>,
     /// Bit set of the values that were confirmed above 0.
     seen: Vec<AtomicU32>,
-    lines: StatLines,
+    lines: MemoryStatLayout,
 }
 
 impl Default for RowTrust {
     fn default() -> RowTrust {
         let strikes = files().map(|_| AtomicU8::new(0)).collect();
-        RowTrust { strikes, seen: files().map(|_| AtomicU32::new(0)).collect(), lines: StatLines::default() }
+        RowTrust { strikes, seen: files().map(|_| AtomicU32::new(0)).collect(), lines: MemoryStatLayout::default() }
     }
 }
 
@@ -295,13 +295,13 @@ pub(super) fn at_start(
     };
     // A second comparison must confirm the first. Exception: reading user and system time changes what the kernel
     // prints next, so there the first comparison counts.
-    let rests =
+    let first_counts =
         |file_read: &FileReading| file_read.file.row_source.is_some_and(|row_source| row_source.depends_on_printed());
     let (mut comparisons, mut earlier) = (Vec::new(), Vec::new());
     for is_first in [true, false] {
         let (before, files_read, after) = check(&all);
         for file_read in files_read {
-            let counts = !is_first || rests(&file_read);
+            let counts = !is_first || first_counts(&file_read);
             let into = if counts { &mut comparisons } else { &mut earlier };
             into.extend(file_read.judge(row_trust, &before, &after));
         }
@@ -311,7 +311,8 @@ pub(super) fn at_start(
     let own = own_cgroup_and_ancestors(layout, roots);
     let mut is_sure = |comparison: &RowComparison| {
         let (home, _) = comparison.cgroup;
-        let is_foreign = own.get(home).is_some_and(|line| !line.is_empty() && !line.contains(&comparison.cgroup));
+        let is_foreign =
+            own.get(home).is_some_and(|ancestors| !ancestors.is_empty() && !ancestors.contains(&comparison.cgroup));
         if !is_foreign || !earlier.iter().any(|e| comparison.differs_like(e)) {
             return false;
         }
@@ -342,12 +343,12 @@ pub(super) fn at_start(
 /// The cgroup of this process and its ancestors, per hierarchy. The agent's own memory is charged to them and freed
 /// before the second pass. Empty: the agent's cgroup is unknown.
 fn own_cgroup_and_ancestors(layout: &Layout, roots: &Roots) -> Vec<Vec<(usize, u64)>> {
-    let line = |(home, hierarchy): (usize, &Hierarchy)| {
+    let of_hierarchy = |(home, hierarchy): (usize, &Hierarchy)| {
         let own = own_directory(roots, hierarchy).unwrap_or_default();
-        let line = own.ancestors().take_while(|directory| directory.starts_with(&hierarchy.mount));
-        line.filter_map(|directory| cgroup_at(home, directory)).collect()
+        let ancestors = own.ancestors().take_while(|directory| directory.starts_with(&hierarchy.mount));
+        ancestors.filter_map(|directory| cgroup_at(home, directory)).collect()
     };
-    layout.hierarchies().iter().enumerate().map(line).collect()
+    layout.hierarchies().iter().enumerate().map(of_hierarchy).collect()
 }
 
 fn cgroup_at(home: usize, directory: &Path) -> Option<(usize, u64)> {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 
-use super::sampling::{FdRank, Sampling};
+use super::sampling::{FdRank, SamplingContext};
 use crate::host::hierarchy::{CgroupVersion, Layout};
 use crate::kernel::text;
 use crate::model::id::CgroupPath;
@@ -57,7 +57,7 @@ impl PeakRing {
 /// The window peak of one cgroup.
 #[derive(Debug)]
 pub(super) struct PeakWindow {
-    sampling: Arc<Sampling>,
+    sampling: Arc<SamplingContext>,
     version: CgroupVersion,
     ring: PeakRing,
     /// v2: the descriptor that was reset. v1 opens the file each time.
@@ -74,7 +74,7 @@ impl PeakWindow {
     /// Starts the first sub-window. `found`: the cgroup existed before this agent. `None`: the host cannot reset peaks,
     /// or the setting is off.
     pub(super) fn begin(
-        sampling: &Arc<Sampling>,
+        sampling: &Arc<SamplingContext>,
         path: &CgroupPath,
         found: bool,
         now: Instant,
@@ -200,7 +200,7 @@ trait PeakFile {
     fn reset(&mut self) -> Result<(), Errno>;
 }
 
-/// A peak file of cgroup v2, open for reset.
+/// An open peak file of either cgroup version.
 struct PeakFd<'a>(&'a OwnedFd);
 
 impl PeakFile for PeakFd<'_> {

@@ -113,7 +113,7 @@ impl Shedders {
     fn shed(&self, most: Option<SheddingLevel>) {
         let sheds = |what: SheddingLevel| most >= Some(what);
         if let Some(observer) = &self.observer {
-            observer.take_no_more(sheds(SheddingLevel::NewObserved));
+            observer.set_memory_short(sheds(SheddingLevel::NewObserved));
         }
         self.bodies.shed(sheds(SheddingLevel::Observed), sheds(SheddingLevel::Detail));
     }

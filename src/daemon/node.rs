@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::collectors::{KernelEnds, KernelPass, capability};
+use crate::collectors::{CgroupEndTracer, KernelPass, capability};
 use crate::config::Config;
 use crate::host::cgroup::Cgroup;
 use crate::host::hierarchy::{CgroupMode, Layout};
@@ -83,7 +83,7 @@ pub(super) struct AgentAbilities {
 /// What looks into the kernel for it.
 pub(super) struct KernelParts {
     pub(super) pass: Option<KernelPass>,
-    pub(super) ends: Option<KernelEnds>,
+    pub(super) ends: Option<CgroupEndTracer>,
 }
 
 /// What it may, tried. The kernel pass goes over the whole host where others' cgroups are observed: they may be
@@ -106,7 +106,7 @@ pub(super) fn may(
         (true, true, Err(_)) => Err("there is no kernel pass: see kernel_pass".to_owned()),
         (true, true, Ok(pass)) => {
             let instead = "an observed task that ends has its last sample's values, and a short one may not be seen";
-            KernelEnds::open(roots, layout, pass).map_err(|e| e.reason_with(instead))
+            CgroupEndTracer::open(roots, layout, pass).map_err(|e| e.reason_with(instead))
         }
     };
     let may = AgentAbilities {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::placement::CgroupPlacement;
-use crate::collectors::{KernelEnds, Sampling};
+use crate::collectors::{CgroupEndTracer, SamplingContext};
 use crate::config::Config;
 use crate::host::clock::Clock;
 use crate::observe::{self, Observer, RecordLocation};
@@ -26,8 +26,8 @@ pub fn until_named(is_settled: impl Fn() -> bool) {
 
 /// What the observer reads them from.
 pub(super) struct ObservedFrom<'a> {
-    pub(super) sampling: &'a Arc<Sampling>,
-    pub(super) ends: Option<KernelEnds>,
+    pub(super) sampling: &'a Arc<SamplingContext>,
+    pub(super) ends: Option<CgroupEndTracer>,
     pub(super) keep: RecordLocation,
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::error::DaemonError;
 use super::{node, observed, placement};
 use crate::board::{Board, PublishedAlloc};
-use crate::collectors::{self, FdBudget, Sampling, TaskReader};
+use crate::collectors::{self, FdBudget, SamplingContext, TaskReader};
 use crate::config::Config;
 use crate::exporters::prometheus::encode;
 use crate::exporters::walk::{Filter, OF_ALLOCS, OF_TASKS, Selection, Walk};
@@ -42,7 +42,7 @@ pub fn one_pass(config: &Config, format: Format) -> Result<String, DaemonError> 
     };
     let info = Arc::new(node::info(&roots, &layout, &parent, may, None)?);
     let allocs = found(&layout, &parent);
-    let sampling = Sampling::new(roots, layout, FdBudget::from_limit());
+    let sampling = SamplingContext::new(roots, layout, FdBudget::from_limit());
     let board = Arc::new(Board::default());
     let published = allocs.iter().map(|(id, tasks)| published(&sampling, &parent, id, tasks));
     board.publish(published.collect::<Vec<_>>(), |_| {});
@@ -120,7 +120,7 @@ fn directories(path: &Path) -> Vec<String> {
 
 /// To be read, and nothing else.
 pub(super) fn published(
-    sampling: &Arc<Sampling>,
+    sampling: &Arc<SamplingContext>,
     parent: &CgroupPath,
     id: &str,
     tasks: &BTreeSet<String>,

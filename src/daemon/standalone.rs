@@ -9,7 +9,7 @@ use super::error::DaemonError;
 use super::once::{found, published};
 use super::{node, placement};
 use crate::board::Board;
-use crate::collectors::{self, FdBudget, Sampling};
+use crate::collectors::{self, FdBudget, SamplingContext};
 use crate::config::Config;
 use crate::host::clock::{Clock, SystemClock};
 use crate::host::hierarchy::Layout;
@@ -25,7 +25,7 @@ use crate::telemetry::Metrics;
 pub struct StandaloneSampler {
     sampler: Sampler,
     observer: Observer,
-    sampling: Arc<Sampling>,
+    sampling: Arc<SamplingContext>,
     board: Arc<Board>,
     /// Below it is what an agent runs, or ran.
     parent: CgroupPath,
@@ -50,7 +50,7 @@ impl StandaloneSampler {
             node::AgentAbilities { reset_peaks: false, runs: false, ..may },
             None,
         )?);
-        let sampling = Sampling::new(roots, layout, FdBudget::from_limit());
+        let sampling = SamplingContext::new(roots, layout, FdBudget::from_limit());
         pass.into_iter().for_each(|pass| sampling.set_kernel_pass(pass));
         let (board, metrics) = (Arc::<Board>::default(), Arc::new(Metrics::new()));
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);

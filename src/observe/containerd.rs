@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use super::ObservedSource;
 use super::facts;
 use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id, is_number};
-use super::naming::{Inquiry, Runtime};
+use super::runtime_queries::{QueryTarget, Runtime};
 use crate::host::roots::Roots;
 use crate::host::untrusted::component;
 use crate::model::alloc::AllocSource;
@@ -52,9 +52,9 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
 struct ContainerdRuntime(Roots);
 
 impl Runtime for ContainerdRuntime {
-    fn name(&mut self, inquiry: &Inquiry) -> Option<TaskNaming> {
-        let id = inquiry.found.container.as_deref()?;
-        named(&self.0, &inquiry.path, id, &inquiry.found.naming.name)
+    fn name(&mut self, target: &QueryTarget) -> Option<TaskNaming> {
+        let id = target.found.container.as_deref()?;
+        named(&self.0, &target.path, id, &target.found.naming.name)
     }
 }
 
@@ -147,10 +147,11 @@ impl ShimBundle {
 fn bundles(roots: &Roots, namespace: Option<&str>, id: &str) -> impl Iterator<Item = ShimBundle> {
     let of_namespaces = |bundles: &str| -> Vec<PathBuf> {
         let bundles = roots.file(bundles);
-        let rest = || facts::directories(&bundles).into_iter().filter(|of| !of.ends_with(OF_DOCKER)).collect();
+        let all_namespaces =
+            || facts::directories(&bundles).into_iter().filter(|of| !of.ends_with(OF_DOCKER)).collect();
         let named =
             |namespace: &str| component(namespace).map(|namespace| bundles.join(namespace)).into_iter().collect();
-        namespace.map_or_else(rest, named)
+        namespace.map_or_else(all_namespaces, named)
     };
     let found: Vec<PathBuf> = BUNDLES.into_iter().flat_map(of_namespaces).collect();
     found.into_iter().filter_map(move |directory| {

@@ -22,7 +22,7 @@ use super::containerd;
 use super::exits::ExitFacts;
 use super::facts;
 use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id, short_id};
-use super::naming::{EndAnswer, Inquiry, Runtime, RuntimePlaces, WaitingContainer};
+use super::runtime_queries::{EndAnswer, QueryTarget, Runtime, RuntimePlaces, WaitingContainer};
 use crate::host::http::{Address, Client};
 use crate::host::peer::Trust;
 use crate::host::roots::Roots;
@@ -98,16 +98,16 @@ impl DockerRuntime {
 }
 
 impl Runtime for DockerRuntime {
-    fn name(&mut self, inquiry: &Inquiry) -> Option<TaskNaming> {
-        let id = inquiry.found.container.as_deref()?;
-        let named = self.engine.name(inquiry);
+    fn name(&mut self, target: &QueryTarget) -> Option<TaskNaming> {
+        let id = target.found.container.as_deref()?;
+        let named = self.engine.name(target);
         if named.is_some() && !self.is_root_known {
             let root = self.engine.root_directory();
             self.is_root_known = root.is_some();
             self.engine.containers =
                 root.map(|root| self.roots.file(root.join("containers"))).or(self.engine.containers.take());
         }
-        named.or_else(|| self.of_another(&inquiry.path, id))
+        named.or_else(|| self.of_another(&target.path, id))
     }
 
     fn renamed(&mut self) -> Vec<String> {
@@ -122,8 +122,8 @@ impl Runtime for DockerRuntime {
         self.engine.waiting()
     }
 
-    fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
-        self.engine.exit(inquiry, ended_at)
+    fn exit(&mut self, target: &QueryTarget, ended_at: Option<Timestamp>) -> EndAnswer {
+        self.engine.exit(target, ended_at)
     }
 }
 
@@ -211,8 +211,8 @@ impl DockerApi {
 
     /// Whether the end of a life was requested. `ended_at`: not later than its end; `None`: the last life. `None`: the
     /// events do not have this end yet.
-    pub fn is_stopped(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> Option<bool> {
-        let Some(events) = inquiry.found.container.as_deref().and_then(|id| self.events(id)) else {
+    pub fn is_stopped(&mut self, target: &QueryTarget, ended_at: Option<Timestamp>) -> Option<bool> {
+        let Some(events) = target.found.container.as_deref().and_then(|id| self.events(id)) else {
             return Some(false);
         };
         let known_by = Timestamp::from_system(SystemTime::now()).0.saturating_sub(LATE_EVENT);
@@ -314,8 +314,8 @@ pub fn facts_of(code: u8, oom: bool, finished_at: Option<Timestamp>) -> ExitFact
 }
 
 impl Runtime for DockerApi {
-    fn name(&mut self, inquiry: &Inquiry) -> Option<TaskNaming> {
-        let id = inquiry.found.container.as_deref()?;
+    fn name(&mut self, target: &QueryTarget) -> Option<TaskNaming> {
+        let id = target.found.container.as_deref()?;
         self.listed(id).or_else(|| {
             let container = self.inspect(id).or_else(|| self.of_file(id))?;
             named(&container, self.driver)
@@ -354,8 +354,8 @@ impl Runtime for DockerApi {
         all
     }
 
-    fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
-        let Some(id) = inquiry.found.container.as_deref() else { return EndAnswer::Nothing };
+    fn exit(&mut self, target: &QueryTarget, ended_at: Option<Timestamp>) -> EndAnswer {
+        let Some(id) = target.found.container.as_deref() else { return EndAnswer::Nothing };
         let inspected = self.inspect(id);
         // Without the daemon the end of the wait would not be seen.
         let will_restart = inspected.as_ref().is_some_and(|container| container["State"]["Restarting"] == true);
@@ -462,7 +462,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
-    use crate::observe::naming::QuestionTopic;
+    use crate::observe::runtime_queries::QuestionTopic;
     use serde_json::json;
 
     fn container(name: &str, labels: Value) -> TaskNaming {
@@ -568,16 +568,16 @@ mod tests {
         let engine = DockerApi::new(socket.clone(), Some(roots.file("/var/lib/docker/containers")), "docker");
         let mut docker = DockerRuntime { engine, roots, is_root_known: false };
         let found = RecognisedTask::container(AllocSource::Docker, &id);
-        let inquiry =
-            Inquiry { path: format!("/docker/{id}"), found, directories: Vec::new(), about: QuestionTopic::Name };
+        let target =
+            QueryTarget { path: format!("/docker/{id}"), found, directories: Vec::new(), about: QuestionTopic::Name };
         for is_known in [false, true, true] {
-            assert_eq!(docker.name(&inquiry).unwrap().native, "web");
+            assert_eq!(docker.name(&target).unwrap().native, "web");
             assert_eq!(docker.is_root_known, is_known);
         }
         std::fs::remove_file(&socket).unwrap();
         let requests = daemon.join().unwrap();
         assert_eq!(requests.iter().filter(|line| line.starts_with("GET /info ")).count(), 2, "{requests:?}");
-        let mut exit = || match docker.exit(&inquiry, Some(Timestamp(2_000_000_000))) {
+        let mut exit = || match docker.exit(&target, Some(Timestamp(2_000_000_000))) {
             EndAnswer::Exit(facts) => (facts.status, facts.on_request),
             other => panic!("it ended: {other:?}"),
         };
@@ -617,9 +617,9 @@ mod tests {
         let daemon = answering_docker(listener, bodies);
         let mut engine = DockerApi::new(socket, None, "docker");
         let found = RecognisedTask::container(AllocSource::Docker, &id);
-        let inquiry =
-            Inquiry { path: format!("/docker/{id}"), found, directories: Vec::new(), about: QuestionTopic::Name };
-        let EndAnswer::Exit(facts) = engine.exit(&inquiry, Some(Timestamp(2_000_000_000))) else { panic!("it ended") };
+        let target =
+            QueryTarget { path: format!("/docker/{id}"), found, directories: Vec::new(), about: QuestionTopic::Name };
+        let EndAnswer::Exit(facts) = engine.exit(&target, Some(Timestamp(2_000_000_000))) else { panic!("it ended") };
         assert_eq!((facts.status, facts.will_restart), (ExitStatus::Code(4), true));
         let all = [engine.restarting(), engine.restarting(), engine.restarting()];
         assert_eq!(all, [Some(BTreeSet::from([id.clone()])), Some(BTreeSet::new()), None]);
@@ -794,12 +794,12 @@ mod tests {
         let mut engine = DockerApi::new(dir.path().join("none.sock"), Some(dir.path().to_owned()), "docker");
         let found = RecognisedTask::container(AllocSource::Docker, id);
         let about = super::super::query_queue::QuestionTopic::Name;
-        let inquiry = Inquiry { path: format!("/docker/{id}"), found, directories: Vec::new(), about };
+        let target = QueryTarget { path: format!("/docker/{id}"), found, directories: Vec::new(), about };
         let mut end = |stopped: Value| {
             let state = json!({"Running": false, "ExitCode": 7, "FinishedAt": "1970-01-01T00:00:03Z"});
             let record = json!({"State": state, "HasBeenManuallyStopped": stopped});
             std::fs::write(dir.path().join(id).join("config.v2.json"), record.to_string()).unwrap();
-            match engine.exit(&inquiry, None) {
+            match engine.exit(&target, None) {
                 EndAnswer::Exit(facts) => (facts.status, facts.on_request),
                 other => panic!("{other:?}"),
             }

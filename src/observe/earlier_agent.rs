@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::exits::exit;
-use super::journal::{EarlierTask, RecordedTask};
+use super::journal::{RecordedTask, TaskHistory};
 use super::table::TotalsChange;
-use super::texts::{TextCounts, fit};
+use super::texts::{TextCounts, sanitize};
 use crate::model::id::JobId;
 use crate::model::observed::RestartCause;
 use crate::model::totals::observed_key;
@@ -22,17 +22,17 @@ pub(super) fn count_unseen(task: &mut RecordedTask) -> Option<TotalsChange> {
 /// Under which the totals of a persisted task are kept.
 fn totals_key(task: &RecordedTask) -> Option<JobId> {
     let source = task.naming.source.unwrap_or(task.source);
-    let named = || fit(task.naming.clone(), &mut TextCounts::default()).workload.as_deref().map(JobId::from);
+    let named = || sanitize(task.naming.clone(), &mut TextCounts::default()).workload.as_deref().map(JobId::from);
     Some(observed_key(source, &task.workload.clone().or_else(named)?))
 }
 
 /// A task that ended while no agent ran: uses its persisted usage; the time of the end is unknown. Returns its history
 /// and the change of totals.
-pub(super) fn ended_unseen(task: RecordedTask, now: Timestamp) -> (EarlierTask, Option<TotalsChange>) {
+pub(super) fn ended_unseen(task: RecordedTask, now: Timestamp) -> (TaskHistory, Option<TotalsChange>) {
     let key = totals_key(&task);
     let exit = exit(None, task.earlier.attempts, None, now, task.used);
     let ended = Some(RestartCause::Other);
-    let mut earlier = EarlierTask { attempts: task.earlier.attempts + 1, ended, last_exit: None, ..task.earlier };
+    let mut earlier = TaskHistory { attempts: task.earlier.attempts + 1, ended, last_exit: None, ..task.earlier };
     earlier.base = Arc::new(exit.usage.on_top_of(&earlier.base).without_live());
     earlier.exit_counts[exit.outcome.index()] += 1;
     (earlier, key.map(|key| TotalsChange::Ended(key, task.task, Box::new(exit))))
@@ -59,7 +59,7 @@ mod tests {
             inode: 1,
             boot_id: BootId("b".to_owned()),
             since: None,
-            earlier: EarlierTask { base: used(10), attempts: 3, ..EarlierTask::default() },
+            earlier: TaskHistory { base: used(10), attempts: 3, ..TaskHistory::default() },
             used: used(5),
             is_counted: false,
         }

@@ -38,17 +38,17 @@ pub fn environment(roots: &Roots, cgroups: &[PathBuf], names: &'static [&'static
     const MAX_CGROUPS: usize = 64;
     /// Bytes to read from a list of processes; more than are checked.
     const LIST: usize = 4 << 10;
-    let (mut left, mut requested) = (VecDeque::from(cgroups.to_vec()), BTreeSet::new());
+    let (mut left, mut checked) = (VecDeque::from(cgroups.to_vec()), BTreeSet::new());
     let mut cgroups_checked = 0;
     while let Some(cgroup) = left.pop_front() {
         cgroups_checked += 1;
         let list = untrusted::read_start(&cgroup.join("cgroup.procs"), LIST).unwrap_or_default();
         let pids = list.split(|b| *b == b'\n').filter_map(|pid| std::str::from_utf8(pid).ok()?.parse::<u32>().ok());
         for pid in pids {
-            if requested.len() == MAX_CHECKED {
+            if checked.len() == MAX_CHECKED {
                 return BTreeMap::new();
             }
-            if !requested.insert(pid) {
+            if !checked.insert(pid) {
                 continue;
             }
             match untrusted::environment(&roots.proc(pid.to_string()), names) {

@@ -54,7 +54,7 @@ pub(super) struct RecordedTask {
     pub inode: u64,
     pub boot_id: BootId,
     pub since: Option<Timestamp>,
-    pub earlier: EarlierTask,
+    pub earlier: TaskHistory,
     /// Usage in the current cgroup.
     #[serde(default)]
     pub used: Arc<Usage>,
@@ -79,7 +79,7 @@ pub(super) struct StartedTask<'a> {
 /// History of a task before its current cgroup.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct EarlierTask {
+pub struct TaskHistory {
     pub base: Arc<Usage>,
     pub attempts: u32,
     /// In the order of `Outcome::ALL`.
@@ -92,14 +92,14 @@ pub struct EarlierTask {
     pub last_exit: Option<Arc<Exit>>,
 }
 
-impl EarlierTask {
-    pub fn of(shown: &ObservedTask, attempts: u32) -> EarlierTask {
+impl TaskHistory {
+    pub fn of(shown: &ObservedTask, attempts: u32) -> TaskHistory {
         let ObservedTask { exit_counts, restarts, ended, .. } = *shown;
         let (base, last_exit) = (Arc::clone(&shown.base), shown.exits.back().cloned());
-        EarlierTask { base, attempts, exit_counts, restarts, ended, last_exit }
+        TaskHistory { base, attempts, exit_counts, restarts, ended, last_exit }
     }
     pub fn shown(self) -> ObservedTask {
-        let EarlierTask { base, exit_counts, restarts, ended, last_exit, .. } = self;
+        let TaskHistory { base, exit_counts, restarts, ended, last_exit, .. } = self;
         let exits = last_exit.into_iter().collect();
         ObservedTask { base, exits, exit_counts, restarts, ended, ..ObservedTask::default() }
     }
@@ -153,7 +153,7 @@ impl ObservedJournal {
         self.log.as_ref().is_some_and(|(_, boot_id)| *boot_id == task.boot_id)
     }
 
-    pub fn begins(&mut self, task: StartedTask<'_>, naming: TaskNaming, earlier: EarlierTask) {
+    pub fn begins(&mut self, task: StartedTask<'_>, naming: TaskNaming, earlier: TaskHistory) {
         let Some((_, boot_id)) = &self.log else { return };
         let StartedTask { alloc, task, workload, source, path, inode, since, is_counted } = task;
         self.recovered.remove(path);
@@ -271,7 +271,7 @@ mod tests {
 
     fn begin(journal: &mut ObservedJournal, path: &str, inode: u64) {
         let naming = TaskNaming { labels: vec![("team".to_owned(), "a".to_owned())], ..TaskNaming::of("web") };
-        let earlier = EarlierTask { attempts: 3, exit_counts: [1, 2, 0, 0, 0, 0], ..EarlierTask::default() };
+        let earlier = TaskHistory { attempts: 3, exit_counts: [1, 2, 0, 0, 0, 0], ..TaskHistory::default() };
         let (alloc, task, source, since) =
             (&"docker:web".into(), &"web".into(), AllocSource::Docker, Some(Timestamp(7)));
         let workload = Some("shop".into());

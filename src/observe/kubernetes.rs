@@ -24,7 +24,7 @@ use super::facts;
 use super::identity::{
     AllocCgroup, CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming, is_container_id, short_id,
 };
-use super::naming::{EndAnswer, Inquiry, Runtime};
+use super::runtime_queries::{EndAnswer, QueryTarget, Runtime};
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
 use crate::model::pod;
@@ -93,8 +93,8 @@ struct PodNames {
 }
 
 impl Runtime for KubernetesRuntime {
-    fn name(&mut self, inquiry: &Inquiry) -> Option<TaskNaming> {
-        let (known, id) = (&inquiry.found.naming, inquiry.found.container.as_deref()?);
+    fn name(&mut self, target: &QueryTarget) -> Option<TaskNaming> {
+        let (known, id) = (&target.found.naming, target.found.container.as_deref()?);
         let file = |directory: &str, components: &[&str]| self.file(directory, components);
         let crio = |id| file("/run/containers/storage/overlay-containers", &[id, "userdata", "config.json"]);
         let docker = |id| file(OF_DOCKER, &[id, "config.v2.json"]);
@@ -117,8 +117,8 @@ impl Runtime for KubernetesRuntime {
         })
     }
 
-    fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
-        let Some(id) = inquiry.found.container.as_deref() else { return EndAnswer::Nothing };
+    fn exit(&mut self, target: &QueryTarget, ended_at: Option<Timestamp>) -> EndAnswer {
+        let Some(id) = target.found.container.as_deref() else { return EndAnswer::Nothing };
         if let Some(status) = OF_CONTAINERD.into_iter().find_map(|of| self.file(of, &[id, "status"])) {
             return of_containerd(&status);
         }
@@ -206,7 +206,7 @@ mod tests {
 
     use super::*;
     use crate::model::task::ExitStatus;
-    use crate::observe::naming::{EndedLife, QuestionTopic};
+    use crate::observe::runtime_queries::{EndedLife, QuestionTopic};
 
     #[test]
     fn images_are_read_as_containerd_and_cri_o_write_them() {
@@ -261,13 +261,13 @@ mod tests {
             let path = roots.file(file);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, record.to_string()).unwrap();
-            let inquiry = Inquiry {
+            let target = QueryTarget {
                 path: String::new(),
                 found: task("uid", ID, None, AllocCgroup::Parent),
                 directories: Vec::new(),
                 about: QuestionTopic::Exit(EndedLife { number: 1, ..EndedLife::default() }),
             };
-            assert_eq!(exit(&KubernetesRuntime(roots).exit(&inquiry, None)), expected, "{file}: {record}");
+            assert_eq!(exit(&KubernetesRuntime(roots).exit(&target, None)), expected, "{file}: {record}");
         }
     }
 

@@ -9,7 +9,7 @@
 
 use super::ObservedSource;
 use super::identity::{CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming, is_number, unescape};
-use super::naming::{Inquiry, Runtime};
+use super::runtime_queries::{QueryTarget, Runtime};
 use crate::host::roots::Roots;
 use crate::host::untrusted::RuntimeDirectory;
 use crate::model::alloc::AllocSource;
@@ -65,9 +65,9 @@ impl MachineName {
 struct LibvirtRuntime(Roots);
 
 impl Runtime for LibvirtRuntime {
-    fn name(&mut self, inquiry: &Inquiry) -> Option<TaskNaming> {
-        let known = &inquiry.found.naming;
-        let cgroup = inquiry.path.rsplit_once('/').map_or(&*inquiry.path, |(_, name)| name);
+    fn name(&mut self, target: &QueryTarget) -> Option<TaskNaming> {
+        let known = &target.found.naming;
+        let cgroup = target.path.rsplit_once('/').map_or(&*target.path, |(_, name)| name);
         // Old versions of libvirt use the full name in the path.
         let MachineName { numbered: Some((kind, number)), name } = MachineName::of(cgroup)? else {
             return Some(known.clone());
@@ -82,10 +82,10 @@ impl Runtime for LibvirtRuntime {
 
 /// Full names that libvirt may have shortened to this one.
 fn whole_names(directory: &RuntimeDirectory, name: &str) -> Vec<String> {
-    let retained = |name: &str| name.chars().filter(char::is_ascii_alphanumeric).collect::<String>();
+    let alphanumeric = |name: &str| name.chars().filter(char::is_ascii_alphanumeric).collect::<String>();
     let files = directory.names().unwrap_or_default();
     let names = files.iter().filter_map(|file| Some(file.strip_suffix(".xml")?.to_owned()));
-    names.filter(|whole| retained(whole).starts_with(&retained(name))).take(MOST_READ).collect()
+    names.filter(|whole| alphanumeric(whole).starts_with(&alphanumeric(name))).take(MOST_READ).collect()
 }
 
 /// Whether the running machine of this name has the number.

@@ -2,19 +2,20 @@
 //! managed ones (floor 3).
 //!
 //! ```text
-//! identity   recognises a cgroup by its path ── one file per source, one line in ALL
-//! tree       the cgroups of the host and which of them are tasks: no task contains another one
-//! scanner    follows the cgroup directories into the tree
-//! journal    persists usage across agent restarts (earlier_agent: what becomes of tasks that do not go on)
-//! exits      how lives end, as sources and the kernel report it
-//! patterns   include, exclude and workload rules of the configuration
-//! lives      state machine of the cgroups at one path: created, named, shown, ended
-//! processes  processes without a cgroup of their own, if enabled
-//! naming     asks runtimes for names and exits, each on its own thread: names first (query_queue)
-//! services   asks the host's systemd how its services ended
-//! texts      truncates, cleans and counts names chosen by others
-//! table      the allocs: begun, named, ended; what is published on the board
-//! observer   the thread that runs all of it
+//! identity         recognises a cgroup by its path ── one file per source, one line in ALL
+//! tree             the cgroups of the host and which of them are tasks: no task contains another one
+//! scanner          follows the cgroup directories into the tree
+//! journal          persists usage across agent restarts (earlier_agent: what becomes of tasks that do not go on)
+//! exits            how lives end, as sources and the kernel report it
+//! patterns         include, exclude and workload rules of the configuration
+//! lives            state machine of the cgroups at one path: created, named, shown, ended
+//! processes        processes without a cgroup of their own, if enabled
+//! runtime_queries  asks runtimes for names and exits, each on its own thread: names first (query_queue)
+//! services         asks the host's systemd how its services ended
+//! facts            helpers of the sources: JSON of runtimes, timestamps, process environments
+//! texts            truncates, cleans and counts names chosen by others
+//! table            the allocs: begun, named, ended; what is published on the board
+//! observer         the thread that runs all of it
 //! ```
 //! Values come from the readers of [`collectors`](crate::collectors), as for managed tasks; observed cgroups are never
 //! written to.
@@ -30,13 +31,13 @@ mod kubernetes;
 mod libvirt;
 mod lives;
 mod lxc;
-pub mod naming;
 mod nomad;
 pub mod observer;
 mod patterns;
 mod podman;
 pub mod processes;
 mod query_queue;
+pub mod runtime_queries;
 pub mod scanner;
 mod services;
 mod slurm;
@@ -49,7 +50,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use self::identity::{AllocCgroup, CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming};
-use self::naming::{Runtime, RuntimePlaces};
+use self::runtime_queries::{Runtime, RuntimePlaces};
 use self::table::ObservedAllocs;
 use crate::host::untrusted::own_user;
 use crate::model::alloc::AllocSource;
@@ -113,7 +114,7 @@ impl Config {
     }
     /// As [`Config::shows`], for an ID of any source.
     pub fn shows_as(&self, id: &str, naming: &TaskNaming) -> bool {
-        let any = |patterns: &[ObservedPattern]| patterns.iter().any(|pattern| pattern.fits(id, naming));
+        let any = |patterns: &[ObservedPattern]| patterns.iter().any(|pattern| pattern.matches(id, naming));
         (self.include.is_empty() || any(&self.include)) && !any(&self.exclude)
     }
     /// Applies the workload rules. Returns the index of the rule as well.
@@ -138,10 +139,10 @@ impl Config {
     /// The labels to show, as Prometheus labels: `com.example/team` becomes `label_com_example_team`.
     pub fn chosen(&self, labels: &[(String, String)]) -> Vec<SelectedLabel> {
         let mut names = BTreeSet::new();
-        let expected = self.labels.iter().filter_map(|name| labels.iter().find(|(known, _)| known == name));
+        let selected = self.labels.iter().filter_map(|name| labels.iter().find(|(known, _)| known == name));
         let clean =
             |name: &str| name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect::<String>();
-        let shown = expected.map(|(key, value)| SelectedLabel {
+        let shown = selected.map(|(key, value)| SelectedLabel {
             key: label_value(key).into_owned(),
             name: format!("label_{}", clean(key)),
             value: label_value(value).into_owned(),

@@ -9,7 +9,7 @@
 use super::ObservedSource;
 use super::facts;
 use super::identity::{AllocCgroup, CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming};
-use super::naming::{Inquiry, Runtime};
+use super::runtime_queries::{QueryTarget, Runtime};
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
 use crate::model::id::AllocId;
@@ -37,11 +37,11 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
 struct NomadRuntime(Roots);
 
 impl Runtime for NomadRuntime {
-    fn name(&mut self, inquiry: &Inquiry) -> Option<TaskNaming> {
+    fn name(&mut self, target: &QueryTarget) -> Option<TaskNaming> {
         const JOB: [&str; 5] =
             ["NOMAD_JOB_ID", "NOMAD_GROUP_NAME", "NOMAD_ALLOC_NAME", "NOMAD_NAMESPACE", "NOMAD_ALLOC_ID"];
-        let mut variables = facts::environment(&self.0, &inquiry.directories, &JOB);
-        let known = &inquiry.found.naming;
+        let mut variables = facts::environment(&self.0, &target.directories, &JOB);
+        let known = &target.found.naming;
         // The environment was inherited from another alloc's task.
         if variables.remove("NOMAD_ALLOC_ID").is_some_and(|id| id != known.native) {
             return None;

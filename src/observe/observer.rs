@@ -32,17 +32,17 @@ use std::time::{Duration, Instant};
 
 use self::pace::TurnPace;
 use self::parents::ParentTable;
-use self::shares::UserShares;
+use self::shares::UserQuotas;
 use super::Config;
 use super::identity::{AllocCgroup, TaskNaming};
 use super::journal::{ObservedJournal, RecordLocation};
-use super::lives::{AllLives, Event, Lives, Measures, State};
-use super::naming::{Inquiries, RuntimePlaces, SourceReply};
+use super::lives::{AllLives, Event, LifeTypes, Lives, State};
 use super::processes::ProcessGroups;
+use super::runtime_queries::{RuntimePlaces, RuntimeQueries, SourceReply};
 use super::scanner::{CgroupScanner, ScanChanges};
 use super::table::{ObservedAllocs, TotalsChange};
 use crate::board::Board;
-use crate::collectors::{EndedCgroup, KernelEnds, Sampling, TaskReader};
+use crate::collectors::{CgroupEndTracer, EndedCgroup, SamplingContext, TaskReader};
 use crate::host::clock::Clock;
 use crate::host::inotify::WakeSignal;
 use crate::model::id::{AllocId, CgroupPath, JobId, TaskName};
@@ -61,9 +61,9 @@ const PERSIST_USAGE_EVERY: Duration = Duration::from_secs(300);
 /// Dependencies of an observer.
 pub struct Parts {
     pub config: Config,
-    pub sampling: Arc<Sampling>,
+    pub sampling: Arc<SamplingContext>,
     /// Source of end records. `None`: the last reading is final.
-    pub ends: Option<KernelEnds>,
+    pub ends: Option<CgroupEndTracer>,
     pub board: Arc<Board>,
     /// The parent cgroup of managed tasks.
     pub managed_parent: CgroupPath,
@@ -87,11 +87,12 @@ impl Observer {
     /// Starts the thread. Existing workloads are on the board soon after: see [`Observer::is_settled`]. Errors: no
     /// thread or file descriptor available.
     pub fn start(parts: Parts) -> std::io::Result<Observer> {
-        let inquiries = Inquiries::new(RuntimePlaces::new(parts.sampling.roots.clone(), &parts.config), &parts.config)?;
-        let wake_signal = inquiries.wake_signal();
+        let runtime_queries =
+            RuntimeQueries::new(RuntimePlaces::new(parts.sampling.roots.clone(), &parts.config), &parts.config)?;
+        let wake_signal = runtime_queries.wake_signal();
         let (stop, delivered) = (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<AllocId>>>::default());
         let waiting = Arc::new(AtomicUsize::new(usize::MAX));
-        let mut work = ObserverThread::new(parts, inquiries, Arc::clone(&delivered), Arc::clone(&waiting));
+        let mut work = ObserverThread::new(parts, runtime_queries, Arc::clone(&delivered), Arc::clone(&waiting));
         let is_short = Arc::clone(&work.is_short);
         let stopped = Arc::clone(&stop);
         let begin = move || {
@@ -111,7 +112,7 @@ impl Observer {
     }
 
     /// Whether to skip new workloads because memory is short. Skipped ones are added later if they still run.
-    pub fn take_no_more(&self, is_short: bool) {
+    pub fn set_memory_short(&self, is_short: bool) {
         self.is_short.store(is_short, Ordering::Relaxed);
     }
 
@@ -147,7 +148,7 @@ impl Drop for Observer {
 #[derive(Debug, Default)]
 struct CgroupMeasures;
 
-impl Measures for CgroupMeasures {
+impl LifeTypes for CgroupMeasures {
     type Task = Arc<MeasuredTask>;
     type Record = EndedCgroup;
 }
@@ -167,7 +168,7 @@ struct MeasuredTask {
 struct ObserverThread {
     parts: Parts,
     scanner: CgroupScanner,
-    inquiries: Inquiries,
+    runtime_queries: RuntimeQueries,
     wake: WakeSignal,
     allocs: ObservedAllocs,
     delivered: Arc<Mutex<Vec<AllocId>>>,
@@ -180,7 +181,7 @@ struct ObserverThread {
     numbers: Cell<u64>,
     /// Where the last round of checks of empty cgroups stopped, and the number of rounds.
     check_round: (String, usize),
-    shares: UserShares,
+    shares: UserQuotas,
     /// `None`: processes without a cgroup are not observed.
     processes: Option<ProcessGroups>,
     /// The parent cgroups of the shown tasks.
@@ -200,7 +201,7 @@ struct ObserverThread {
 impl ObserverThread {
     fn new(
         parts: Parts,
-        inquiries: Inquiries,
+        runtime_queries: RuntimeQueries,
         delivered: Arc<Mutex<Vec<AllocId>>>,
         waiting: Arc<AtomicUsize>,
     ) -> ObserverThread {
@@ -208,13 +209,13 @@ impl ObserverThread {
         let mut all_parents = ParentTable::new(&parts.sampling, &parts.config);
         // The managed tasks, which are all below it.
         all_parents.begin(&format!("{}/", parts.managed_parent.as_str()), AllocCgroup::Task, None);
-        let shares = UserShares::new(parts.config.max_allocs);
+        let shares = UserQuotas::new(parts.config.max_allocs);
         let processes = parts.config.processes.then(|| ProcessGroups::new(&parts.sampling, &parts.clock));
         ObserverThread {
             scanner: CgroupScanner::new(&parts.sampling, parts.managed_parent.as_str()),
             parts,
-            wake: inquiries.wake_signal(),
-            inquiries,
+            wake: runtime_queries.wake_signal(),
+            runtime_queries,
             allocs: ObservedAllocs::default(),
             delivered,
             waiting,
@@ -324,7 +325,7 @@ impl ObserverThread {
     }
 
     fn process_replies(&mut self) {
-        for reply in self.inquiries.replies() {
+        for reply in self.runtime_queries.replies() {
             match reply {
                 SourceReply::Name(path, naming, changed) => {
                     self.allocs.texts.add(changed);
@@ -350,7 +351,7 @@ impl ObserverThread {
     }
 
     fn sweep(&mut self, now: Instant) {
-        self.inquiries.query_renames();
+        self.runtime_queries.query_renames();
         self.query_restarts();
         self.read_freezers();
         self.scanner.sweep();

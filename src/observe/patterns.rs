@@ -39,7 +39,7 @@ impl ObservedPattern {
     }
 
     /// `id`: the alloc's ID, or the ID that it would get.
-    pub fn fits(&self, id: &str, naming: &TaskNaming) -> bool {
+    pub fn matches(&self, id: &str, naming: &TaskNaming) -> bool {
         match self {
             ObservedPattern::Id(pattern) => matches(pattern, id),
             ObservedPattern::Image(pattern) => naming.image.as_ref().is_some_and(|image| matches(pattern, image)),
@@ -99,21 +99,21 @@ impl WorkloadRule {
     }
 
     fn workload(&self, id: &str, naming: &TaskNaming) -> Option<String> {
-        let is_of = self.of.fits(id, naming);
-        let reported = match &self.workload {
+        let is_of = self.of.matches(id, naming);
+        let workload = match &self.workload {
             RuleWorkload::Text(text) => Some(text.as_str()),
-            RuleWorkload::Label(name) => naming.label(name).filter(|reported| !reported.is_empty()),
+            RuleWorkload::Label(name) => naming.label(name).filter(|workload| !workload.is_empty()),
         };
-        reported.filter(|_| is_of).map(str::to_owned)
+        workload.filter(|_| is_of).map(str::to_owned)
     }
 
     /// The labels that the rule reads.
     pub fn labels(&self) -> impl Iterator<Item = &str> {
-        let reported = match &self.workload {
+        let label = match &self.workload {
             RuleWorkload::Label(name) => Some(name.as_str()),
             RuleWorkload::Text(_) => None,
         };
-        self.of.label().into_iter().chain(reported)
+        self.of.label().into_iter().chain(label)
     }
 }
 
@@ -210,7 +210,11 @@ mod tests {
             ("label:other=*", [false, false]),
         ] {
             let of = ObservedPattern::parse(pattern).unwrap();
-            assert_eq!([&labelled, &unlabelled].map(|naming| of.fits("docker:runner-x7f3", naming)), fits, "{pattern}");
+            assert_eq!(
+                [&labelled, &unlabelled].map(|naming| of.matches("docker:runner-x7f3", naming)),
+                fits,
+                "{pattern}"
+            );
             assert_eq!(of.to_string(), pattern);
         }
     }

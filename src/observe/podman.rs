@@ -15,7 +15,7 @@ use super::docker::DockerApi;
 use super::exits::ExitFacts;
 use super::facts;
 use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id};
-use super::naming::{EndAnswer, Inquiry, QuestionTopic, Runtime, RuntimePlaces};
+use super::runtime_queries::{EndAnswer, QueryTarget, QuestionTopic, Runtime, RuntimePlaces};
 use crate::host::untrusted::RuntimeDirectory;
 use crate::model::alloc::AllocSource;
 use crate::model::task::ExitStatus;
@@ -68,15 +68,15 @@ impl PodmanRuntime {
 }
 
 /// Podman may still record the events of this end.
-fn is_recent(inquiry: &Inquiry) -> bool {
-    let QuestionTopic::Exit(life) = inquiry.about else { return false };
+fn is_recent(target: &QueryTarget) -> bool {
+    let QuestionTopic::Exit(life) = target.about else { return false };
     Timestamp::from_system(SystemTime::now()).since(life.removed_at) < EVENTS_WITHIN
 }
 
 impl Runtime for PodmanRuntime {
-    fn name(&mut self, inquiry: &Inquiry) -> Option<TaskNaming> {
-        self.engine.name(inquiry).or_else(|| {
-            let id = inquiry.found.container.as_deref()?;
+    fn name(&mut self, target: &QueryTarget) -> Option<TaskNaming> {
+        self.engine.name(target).or_else(|| {
+            let id = target.found.container.as_deref()?;
             let stores = ["overlay", "vfs", "btrfs", "zfs"].into_iter();
             // Containers with `--rm`, including those of Quadlet, are in a separate list.
             let lists = ["containers.json", "volatile-containers.json"];
@@ -99,11 +99,11 @@ impl Runtime for PodmanRuntime {
         self.engine.renamed()
     }
 
-    fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
-        match inquiry.found.container.as_deref().and_then(|id| self.written(id)) {
+    fn exit(&mut self, target: &QueryTarget, ended_at: Option<Timestamp>) -> EndAnswer {
+        match target.found.container.as_deref().and_then(|id| self.written(id)) {
             Some(code) => {
-                let is_stopped = self.engine.is_stopped(inquiry, ended_at);
-                if is_stopped.is_none() && is_recent(inquiry) {
+                let is_stopped = self.engine.is_stopped(target, ended_at);
+                if is_stopped.is_none() && is_recent(target) {
                     return EndAnswer::NotYet;
                 }
                 let on_request = is_stopped == Some(true);
@@ -116,7 +116,7 @@ impl Runtime for PodmanRuntime {
                     finished_at: None,
                 })
             }
-            None => self.engine.exit(inquiry, ended_at),
+            None => self.engine.exit(target, ended_at),
         }
     }
 }

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::identity::TaskNaming;
-use crate::collectors::{Sampling, TaskReader, bytes_of_pages, time_of_ticks};
+use crate::collectors::{SamplingContext, TaskReader, bytes_of_pages, time_of_ticks};
 use crate::host::clock::Clock;
 use crate::kernel::proc::cgroup;
 use crate::kernel::proc::pid_stat::{self, PidStat};
@@ -30,7 +30,7 @@ const MOST_PARENTS: usize = 64;
 
 /// The process groups without a cgroup of their own, and their readers. Concurrency: single owner.
 pub struct ProcessGroups {
-    sampling: Arc<Sampling>,
+    sampling: Arc<SamplingContext>,
     clock: Arc<dyn Clock>,
     /// By process group ID, which is unique while a process has it.
     groups: BTreeMap<u32, ProcessGroup>,
@@ -44,27 +44,27 @@ pub struct ProcessGroups {
 #[derive(Debug)]
 struct ProcessGroup {
     key: String,
-    members: HashMap<ProcessId, EndedUsage>,
-    ended: EndedUsage,
+    members: HashMap<ProcessId, ProcessCounters>,
+    ended: ProcessCounters,
     /// Set once the group is shown. Groups that exist at one sample only are not shown.
     reader: Option<Arc<TaskReader>>,
 }
 
-/// Counters that remain after a process ended. Units: clock ticks, faults.
+/// CPU time and page faults of processes. Units: clock ticks, faults.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct EndedUsage {
+struct ProcessCounters {
     user: u64,
     system: u64,
     minor: u64,
     major: u64,
 }
 
-impl EndedUsage {
-    fn of(stat: &PidStat) -> EndedUsage {
+impl ProcessCounters {
+    fn of(stat: &PidStat) -> ProcessCounters {
         let PidStat { user_ticks: user, system_ticks: system, minor_faults: minor, major_faults: major, .. } = *stat;
-        EndedUsage { user, system, minor, major }
+        ProcessCounters { user, system, minor, major }
     }
-    fn add(&mut self, other: EndedUsage) {
+    fn add(&mut self, other: ProcessCounters) {
         self.user = self.user.saturating_add(other.user);
         self.system = self.system.saturating_add(other.system);
         self.minor = self.minor.saturating_add(other.minor);
@@ -101,7 +101,7 @@ struct SampledProcess {
 }
 
 impl ProcessGroups {
-    pub fn new(sampling: &Arc<Sampling>, clock: &Arc<dyn Clock>) -> ProcessGroups {
+    pub fn new(sampling: &Arc<SamplingContext>, clock: &Arc<dyn Clock>) -> ProcessGroups {
         ProcessGroups {
             sampling: Arc::clone(sampling),
             clock: Arc::clone(clock),
@@ -199,18 +199,18 @@ impl ProcessGroups {
         let held_by = filter.tasks.iter().filter_map(|task| parents.get(task).copied()).filter(is_one);
         let known: BTreeSet<u32> = filter.tasks.iter().copied().chain(held_by).chain([filter.agent]).collect();
         let is_known = |pid: u32| {
-            let line = std::iter::successors(parents.get(&pid).copied().filter(is_one), |pid| {
+            let ancestors = std::iter::successors(parents.get(&pid).copied().filter(is_one), |pid| {
                 parents.get(pid).copied().filter(is_one)
             });
-            known.contains(&pid) || line.take(MOST_PARENTS).any(|pid| known.contains(&pid))
+            known.contains(&pid) || ancestors.take(MOST_PARENTS).any(|pid| known.contains(&pid))
         };
         // Kernel threads have group 0.
         all.retain(|process| process.stat.group != 0 && !is_known(process.id.pid));
-        let query_all = self.samples.is_multiple_of(CGROUP_READ_EACH);
+        let reread_cgroups = self.samples.is_multiple_of(CGROUP_READ_EACH);
         self.samples = self.samples.wrapping_add(1);
         let before = std::mem::take(&mut self.outside);
         for process in &all {
-            let known = before.get(&process.id).copied().filter(|_| !query_all);
+            let known = before.get(&process.id).copied().filter(|_| !reread_cgroups);
             let is_outside = known.or_else(|| {
                 let bytes = roots.read_proc(format!("{}/cgroup", process.id.pid)).ok()?;
                 Some(cgroup::places(&bytes).all(|place| !(filter.own)(&place)))
@@ -236,15 +236,16 @@ impl ProcessGroup {
     fn new(number: u32, seen: &[SampledProcess]) -> ProcessGroup {
         let started = seen.iter().map(|process| process.stat.start_ticks).min().unwrap_or(0);
         let key = format!("process:{number}:{started}");
-        ProcessGroup { key, members: HashMap::new(), ended: EndedUsage::default(), reader: None }
+        ProcessGroup { key, members: HashMap::new(), ended: ProcessCounters::default(), reader: None }
     }
 
     /// Adds the usage of processes that ended.
     fn ends(&mut self, seen: &[SampledProcess]) {
-        let now: HashMap<ProcessId, EndedUsage> = seen.iter().map(|one| (one.id, EndedUsage::of(&one.stat))).collect();
+        let now: HashMap<ProcessId, ProcessCounters> =
+            seen.iter().map(|one| (one.id, ProcessCounters::of(&one.stat))).collect();
         let before = std::mem::replace(&mut self.members, now);
         let ended = before.into_iter().filter(|(id, _)| !self.members.contains_key(id));
-        let ended: Vec<EndedUsage> = ended.map(|(_, spent)| spent).collect();
+        let ended: Vec<ProcessCounters> = ended.map(|(_, spent)| spent).collect();
         ended.into_iter().for_each(|spent| self.ended.add(spent));
     }
 
@@ -284,7 +285,7 @@ mod tests {
         fn new() -> ProcessHost {
             let dir = tempfile::tempdir().unwrap();
             let roots = Roots { proc: dir.path().to_owned(), ..Roots::below(dir.path()) };
-            let sampling = Sampling::new(roots, Layout::detect(&Roots::default()).unwrap(), FdBudget::of(0));
+            let sampling = SamplingContext::new(roots, Layout::detect(&Roots::default()).unwrap(), FdBudget::of(0));
             let clock: Arc<dyn Clock> = Arc::new(SystemClock);
             ProcessHost { processes: ProcessGroups::new(&sampling, &clock), dir }
         }

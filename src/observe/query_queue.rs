@@ -30,9 +30,9 @@ pub const END_IS_AWAITED: Duration = Duration::from_secs(2);
 pub const ENGINE_IS_AWAITED: Duration = Duration::from_secs(10);
 const ENGINE_PAUSE: Duration = Duration::from_millis(250);
 
-/// A question to a source.
+/// The task that a source is queried about, and the topic.
 #[derive(Debug, Clone)]
-pub struct Inquiry {
+pub struct QueryTarget {
     /// The task's cgroup.
     pub path: String,
     pub found: RecognisedTask,
@@ -61,11 +61,11 @@ pub struct EndedLife {
     pub removed_at: Timestamp,
 }
 
-/// The next question.
+/// The next query.
 #[derive(Debug)]
-pub enum Question {
+pub enum QueryJob {
     /// Names of these cgroups of one container.
-    Name(Vec<Inquiry>),
+    Name(Vec<QueryTarget>),
     /// Which containers were renamed.
     Renames,
     /// Which containers wait for their restart; asked at this time.
@@ -78,7 +78,7 @@ pub enum Question {
 /// The question how a life ended.
 #[derive(Debug)]
 pub struct EndQuestion {
-    pub inquiry: Inquiry,
+    pub target: QueryTarget,
     pub life: EndedLife,
     /// The observer no longer waits for the answer.
     pub is_late: bool,
@@ -98,7 +98,7 @@ pub struct QuestionQueue {
 /// The questions that were not answered yet.
 #[derive(Debug, Default)]
 struct PendingQuestions {
-    names: VecDeque<Vec<Inquiry>>,
+    names: VecDeque<Vec<QueryTarget>>,
     has_renames: bool,
     restarts: Option<Timestamp>,
     has_waiting: bool,
@@ -111,8 +111,8 @@ struct PendingQuestions {
 
 impl QuestionQueue {
     /// Returns whether the question was queued.
-    pub fn add(&self, inquiry: Inquiry) -> bool {
-        let is_added = lock(&self.waiting).add(inquiry);
+    pub fn add(&self, target: QueryTarget) -> bool {
+        let is_added = lock(&self.waiting).add(target);
         self.changed.notify_one();
         is_added
     }
@@ -160,23 +160,23 @@ impl QuestionQueue {
     }
 
     /// Blocks until a question is due. `None`: the queue was closed.
-    pub fn next(&self) -> Option<Question> {
+    pub fn next(&self) -> Option<QueryJob> {
         let mut waiting = lock(&self.waiting);
         loop {
             if waiting.is_closed {
                 return None;
             }
             if let Some(same) = waiting.names.pop_front() {
-                return Some(Question::Name(same));
+                return Some(QueryJob::Name(same));
             }
             if std::mem::take(&mut waiting.has_renames) {
-                return Some(Question::Renames);
+                return Some(QueryJob::Renames);
             }
             if let Some(requested_at) = waiting.restarts.take() {
-                return Some(Question::Restarts(requested_at));
+                return Some(QueryJob::Restarts(requested_at));
             }
             if std::mem::take(&mut waiting.has_waiting) {
-                return Some(Question::Waiting);
+                return Some(QueryJob::Waiting);
             }
             let now = Instant::now();
             let patience = if waiting.is_unreachable { ENGINE_IS_AWAITED } else { END_IS_AWAITED };
@@ -184,7 +184,7 @@ impl QuestionQueue {
                 Some(Duration::ZERO) => {
                     return waiting.ends.pop_front().map(|mut end| {
                         end.is_late = now.saturating_duration_since(end.queried_at) >= patience;
-                        Question::End(end)
+                        QueryJob::End(end)
                     });
                 }
                 Some(left) => left,
@@ -201,40 +201,40 @@ impl QuestionQueue {
 }
 
 impl PendingQuestions {
-    fn add(&mut self, inquiry: Inquiry) -> bool {
-        match inquiry.about {
-            QuestionTopic::Name => self.add_name(inquiry),
-            QuestionTopic::Exit(life) => self.add_end(inquiry, life),
+    fn add(&mut self, target: QueryTarget) -> bool {
+        match target.about {
+            QuestionTopic::Name => self.add_name(target),
+            QuestionTopic::Exit(life) => self.add_end(target, life),
         }
     }
 
-    fn add_name(&mut self, inquiry: Inquiry) -> bool {
-        let is_same = |known: &Inquiry| known.path == inquiry.path || is_of_one(known, &inquiry);
+    fn add_name(&mut self, target: QueryTarget) -> bool {
+        let is_same = |known: &QueryTarget| known.path == target.path || is_of_one(known, &target);
         let waiting = self.names.len();
         match self.names.iter_mut().find(|same| same.iter().any(is_same)) {
-            Some(same) if same.iter().any(|known| known.path == inquiry.path) => true,
+            Some(same) if same.iter().any(|known| known.path == target.path) => true,
             Some(same) if same.len() >= MOST_OF_ONE => false,
             Some(same) => {
-                same.push(inquiry);
+                same.push(target);
                 true
             }
             None if waiting >= MOST_WAITING => false,
             None => {
-                self.names.push_back(vec![inquiry]);
+                self.names.push_back(vec![target]);
                 true
             }
         }
     }
 
-    fn add_end(&mut self, inquiry: Inquiry, life: EndedLife) -> bool {
+    fn add_end(&mut self, target: QueryTarget, life: EndedLife) -> bool {
         // The answer about an earlier life there is no longer needed.
-        self.ends.retain(|end| end.inquiry.path != inquiry.path);
-        let of_one = self.ends.iter().filter(|end| is_of_one(&end.inquiry, &inquiry)).count();
+        self.ends.retain(|end| end.target.path != target.path);
+        let of_one = self.ends.iter().filter(|end| is_of_one(&end.target, &target)).count();
         if of_one >= MOST_OF_ONE || self.ends.len() >= MOST_WAITING {
             return false;
         }
         let now = Instant::now();
-        let end = Box::new(EndQuestion { inquiry, life, is_late: false, queried_at: now, tries: 0, due: now });
+        let end = Box::new(EndQuestion { target, life, is_late: false, queried_at: now, tries: 0, due: now });
         // Retried questions are due later.
         self.insert(end);
         true
@@ -247,7 +247,7 @@ impl PendingQuestions {
 }
 
 /// Both have the same container ID, in one namespace of its runtime: users of containerd choose IDs.
-fn is_of_one(a: &Inquiry, b: &Inquiry) -> bool {
+fn is_of_one(a: &QueryTarget, b: &QueryTarget) -> bool {
     let (a, b) = (&a.found, &b.found);
     a.container.is_some() && a.container == b.container && a.naming.native == b.naming.native
 }
@@ -257,20 +257,20 @@ mod tests {
     use super::*;
     use crate::model::alloc::AllocSource;
 
-    fn inquiry(path: &str, container: &str, about: QuestionTopic) -> Inquiry {
+    fn target(path: &str, container: &str, about: QuestionTopic) -> QueryTarget {
         let found = RecognisedTask::container(AllocSource::Docker, container);
-        Inquiry { path: path.to_owned(), found, directories: Vec::new(), about }
+        QueryTarget { path: path.to_owned(), found, directories: Vec::new(), about }
     }
-    fn end(path: &str, container: &str, number: u64) -> Inquiry {
-        inquiry(path, container, QuestionTopic::Exit(EndedLife { number, ..EndedLife::default() }))
+    fn end(path: &str, container: &str, number: u64) -> QueryTarget {
+        target(path, container, QuestionTopic::Exit(EndedLife { number, ..EndedLife::default() }))
     }
-    fn paths(question: Option<Question>) -> Vec<String> {
+    fn paths(question: Option<QueryJob>) -> Vec<String> {
         match question {
-            Some(Question::Name(same)) => same.into_iter().map(|inquiry| inquiry.path).collect(),
-            Some(Question::Renames) => vec!["renames".to_owned()],
-            Some(Question::Restarts(at)) => vec![format!("restarts at {}", at.0)],
-            Some(Question::Waiting) => vec!["waiting".to_owned()],
-            Some(Question::End(end)) => vec![format!("end of {}, life {}", end.inquiry.path, end.life.number)],
+            Some(QueryJob::Name(same)) => same.into_iter().map(|target| target.path).collect(),
+            Some(QueryJob::Renames) => vec!["renames".to_owned()],
+            Some(QueryJob::Restarts(at)) => vec![format!("restarts at {}", at.0)],
+            Some(QueryJob::Waiting) => vec!["waiting".to_owned()],
+            Some(QueryJob::End(end)) => vec![format!("end of {}, life {}", end.target.path, end.life.number)],
             None => Vec::new(),
         }
     }
@@ -282,10 +282,10 @@ mod tests {
             assert!(questions.add(end(&format!("/d/{n}"), &format!("id-{n}"), 1)));
         }
         for path in ["/a", "/b", "/a"] {
-            assert!(questions.add(inquiry(path, "one", QuestionTopic::Name)));
+            assert!(questions.add(target(path, "one", QuestionTopic::Name)));
         }
-        assert!(questions.add(inquiry("/c", "other", QuestionTopic::Name)));
-        let mut of_another_namespace = inquiry("/d", "one", QuestionTopic::Name);
+        assert!(questions.add(target("/c", "other", QuestionTopic::Name)));
+        let mut of_another_namespace = target("/d", "one", QuestionTopic::Name);
         of_another_namespace.found.naming.native = "build/one".to_owned();
         assert!(questions.add(of_another_namespace));
         assert_eq!(paths(questions.next()), ["/a", "/b"]);
@@ -307,10 +307,10 @@ mod tests {
         questions.add(end("/a", "a", 1));
         let mut requested = 0;
         let last = loop {
-            let Some(Question::End(end)) = questions.next() else { panic!("it waits for an end") };
+            let Some(QueryJob::End(end)) = questions.next() else { panic!("it waits for an end") };
             requested += 1;
             if requested == 1 {
-                questions.add(inquiry("/b", "b", QuestionTopic::Name));
+                questions.add(target("/b", "b", QuestionTopic::Name));
             }
             if let Some(end) = questions.again(end) {
                 break end;
@@ -319,7 +319,7 @@ mod tests {
                 assert_eq!(paths(questions.next()), ["/b"], "meanwhile");
             }
         };
-        assert_eq!((requested, last.inquiry.path.as_str()), (TRIES + 1, "/a"));
+        assert_eq!((requested, last.target.path.as_str()), (TRIES + 1, "/a"));
         questions.close();
         assert!(questions.next().is_none());
     }
@@ -329,7 +329,7 @@ mod tests {
         let questions = QuestionQueue::default();
         ["/a", "/b"].iter().for_each(|path| assert!(questions.add(end(path, path, 1))));
         let next = || match questions.next() {
-            Some(Question::End(end)) => end,
+            Some(QueryJob::End(end)) => end,
             other => panic!("{other:?}"),
         };
         let age = |mut end: Box<EndQuestion>, by: Duration| {
@@ -339,10 +339,10 @@ mod tests {
         let first = age(next(), END_IS_AWAITED);
         assert!(questions.again_when_reachable(first).is_none());
         let of_b = next();
-        assert_eq!((of_b.inquiry.path.as_str(), of_b.is_late), ("/b", false), "the others are not delayed");
-        assert!(questions.again(of_b).is_none() && next().inquiry.path == "/b");
+        assert_eq!((of_b.target.path.as_str(), of_b.is_late), ("/b", false), "the others are not delayed");
+        assert!(questions.again(of_b).is_none() && next().target.path == "/b");
         let again = next();
-        assert_eq!((again.inquiry.path.as_str(), again.is_late), ("/a", false), "the engine may be starting");
+        assert_eq!((again.target.path.as_str(), again.is_late), ("/a", false), "the engine may be starting");
         questions.again_when_reachable(again);
         questions.set_reachable();
         assert!(next().is_late, "it responds, and is still late");
@@ -354,10 +354,10 @@ mod tests {
     #[test]
     fn no_source_and_no_container_has_more_questions_than_its_share() {
         let questions = QuestionQueue::default();
-        let added = |about: &dyn Fn(usize) -> Inquiry| (0..2_000).filter(|n| questions.add(about(*n))).count();
-        assert_eq!(added(&|n| inquiry(&format!("/{n}"), "one", QuestionTopic::Name)), MOST_OF_ONE);
+        let added = |about: &dyn Fn(usize) -> QueryTarget| (0..2_000).filter(|n| questions.add(about(*n))).count();
+        assert_eq!(added(&|n| target(&format!("/{n}"), "one", QuestionTopic::Name)), MOST_OF_ONE);
         assert_eq!(added(&|n| end(&format!("/{n}"), "one", 1)), MOST_OF_ONE);
-        assert_eq!(added(&|n| inquiry(&format!("/x{n}"), &format!("x{n}"), QuestionTopic::Name)), MOST_WAITING - 1);
+        assert_eq!(added(&|n| target(&format!("/x{n}"), &format!("x{n}"), QuestionTopic::Name)), MOST_WAITING - 1);
         assert_eq!(added(&|n| end(&format!("/x{n}"), &format!("x{n}"), 1)), MOST_WAITING - MOST_OF_ONE);
     }
 }

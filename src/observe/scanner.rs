@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use super::containerd;
 use super::tree::{CgroupTree, MOST_HIERARCHIES};
-use crate::collectors::Sampling;
+use crate::collectors::SamplingContext;
 use crate::host::hierarchy::{CgroupVersion, Hierarchy};
 use crate::host::inotify::{DirEvent, DirWatch};
 use crate::host::untrusted;
@@ -32,7 +32,7 @@ const WALKED: [&str; 3] = ["memory", "pids", "cpuacct"];
 
 /// Finds cgroups and follows their changes.
 pub struct CgroupScanner {
-    sampling: Arc<Sampling>,
+    sampling: Arc<SamplingContext>,
     /// Indexes in the layout.
     walked: Vec<usize>,
     /// Owner of the root directory of each hierarchy; inside a user namespace it may be unmapped.
@@ -53,7 +53,7 @@ pub struct CgroupScanner {
     /// Changes may have been missed.
     is_blind: bool,
     /// The kernel pass's population number at the last check of plain cgroups.
-    population: Option<u64>,
+    cgroup_set_generation: Option<u64>,
 }
 
 /// Changes since the last call.
@@ -69,7 +69,7 @@ pub struct ScanChanges {
 
 impl CgroupScanner {
     /// Scans nothing yet. `managed`: the parent cgroup of managed tasks.
-    pub fn new(sampling: &Arc<Sampling>, managed: &str) -> CgroupScanner {
+    pub fn new(sampling: &Arc<SamplingContext>, managed: &str) -> CgroupScanner {
         let hierarchies = sampling.layout.hierarchies().iter().enumerate();
         let is_walked = |h: &Hierarchy| h.version == CgroupVersion::V2 || WALKED.iter().any(|name| h.has(name));
         let walked: Vec<usize> =
@@ -85,7 +85,7 @@ impl CgroupScanner {
             owners,
             tree: CgroupTree::new(managed),
             is_blind: watch.is_err(),
-            population: None,
+            cgroup_set_generation: None,
             watch: watch.ok(),
             directories: HashMap::new(),
             watches: HashMap::new(),
@@ -173,9 +173,10 @@ impl CgroupScanner {
             self.is_blind = self.watch.is_none();
             return self.scan();
         }
-        let population = self.sampling.kernel_pass().and_then(|pass| pass.population(&self.walked));
-        let earlier = std::mem::replace(&mut self.population, population);
-        if population.is_some() && population == earlier {
+        let cgroup_set_generation =
+            self.sampling.kernel_pass().and_then(|pass| pass.cgroup_set_generation(&self.walked));
+        let earlier = std::mem::replace(&mut self.cgroup_set_generation, cgroup_set_generation);
+        if cgroup_set_generation.is_some() && cgroup_set_generation == earlier {
             return;
         }
         let grown: Vec<(usize, String)> = self
@@ -218,8 +219,8 @@ impl CgroupScanner {
 
     /// Whether it has a process. `None`: it does not exist or cannot be read.
     pub fn has_processes(&self, path: &str) -> Option<bool> {
-        let request = |place: usize| self.has_processes_in(place, path);
-        (0..self.walked.len()).filter_map(request).reduce(|a, b| a || b)
+        let check = |place: usize| self.has_processes_in(place, path);
+        (0..self.walked.len()).filter_map(check).reduce(|a, b| a || b)
     }
     fn has_processes_in(&self, place: usize, path: &str) -> Option<bool> {
         let mut file = File::open(self.directory(place, path)?.join("cgroup.procs")).ok()?;
@@ -265,7 +266,7 @@ impl CgroupScanner {
 
     /// Whether it, or a former child, has ever used CPU time.
     pub fn has_run(&self, path: &str) -> bool {
-        let request = |place: usize| {
+        let check = |place: usize| {
             let directory = self.directory(place, path)?;
             if let Ok(ns) = std::fs::read_to_string(directory.join("cpuacct.usage")) {
                 return Some(ns.trim_end() != "0");
@@ -273,7 +274,7 @@ impl CgroupScanner {
             let stat = std::fs::read_to_string(directory.join("cpu.stat")).ok()?;
             stat.lines().next().map(|usage| usage.starts_with("usage_usec ") && usage != "usage_usec 0")
         };
-        (0..self.walked.len()).filter_map(request).any(|has_run| has_run)
+        (0..self.walked.len()).filter_map(check).any(|has_run| has_run)
     }
 
     /// Inode of the cgroup at this path, which identifies it. `None`: it does not exist.

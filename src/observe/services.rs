@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use super::exits::ExitFacts;
 use super::identity::TaskNaming;
-use super::naming::{EndAnswer, EndedLife, Inquiry, QuestionTopic, Runtime, RuntimePlaces};
 use super::query_queue::END_IS_AWAITED;
+use super::runtime_queries::{EndAnswer, EndedLife, QueryTarget, QuestionTopic, Runtime, RuntimePlaces};
 use crate::host::roots::Roots;
 use crate::host::systemd::{self, Manager, ServicePhase, ServiceReport};
 use crate::model::task::{ExitStatus, ServiceResult};
@@ -44,7 +44,7 @@ pub fn runtime(places: &RuntimePlaces) -> Box<dyn Runtime> {
     ))
 }
 
-/// How services ended, from systemd. `query`: what systemd reports of a unit. Errors: a sentence; it does not answer.
+/// How services ended, from systemd. `query`: what systemd reports of a unit. Errors: why systemd did not answer.
 struct SystemdRuntime<A> {
     query: A,
     room: QueryBudget,
@@ -53,9 +53,9 @@ struct SystemdRuntime<A> {
 }
 
 impl<A: FnMut(&str) -> Result<Option<ServiceReport>, String>> SystemdRuntime<A> {
-    fn new(request: A) -> SystemdRuntime<A> {
+    fn new(query: A) -> SystemdRuntime<A> {
         let instances = QueryBudget::new(MOST_INSTANCES_AT_ONCE, PAUSE_OF_INSTANCES);
-        SystemdRuntime { query: request, room: QueryBudget::new(MOST_AT_ONCE, PAUSE), instances, silent_until: None }
+        SystemdRuntime { query, room: QueryBudget::new(MOST_AT_ONCE, PAUSE), instances, silent_until: None }
     }
 
     fn report(&mut self, unit: &str, now: Instant) -> Option<ServiceReport> {
@@ -78,15 +78,15 @@ impl<A: FnMut(&str) -> Result<Option<ServiceReport>, String>> SystemdRuntime<A> 
 }
 
 impl<A: FnMut(&str) -> Result<Option<ServiceReport>, String> + Send> Runtime for SystemdRuntime<A> {
-    fn name(&mut self, _: &Inquiry) -> Option<TaskNaming> {
+    fn name(&mut self, _: &QueryTarget) -> Option<TaskNaming> {
         None
     }
 
-    fn exit(&mut self, inquiry: &Inquiry, _: Option<Timestamp>) -> EndAnswer {
-        let (QuestionTopic::Exit(life), Some(slice)) = (inquiry.about, slice_of(&inquiry.path)) else {
+    fn exit(&mut self, target: &QueryTarget, _: Option<Timestamp>) -> EndAnswer {
+        let (QuestionTopic::Exit(life), Some(slice)) = (target.about, slice_of(&target.path)) else {
             return EndAnswer::Nothing;
         };
-        let report = self.report(&inquiry.found.naming.native, Instant::now());
+        let report = self.report(&target.found.naming.native, Instant::now());
         report.filter(|report| report.slice == slice).map_or(EndAnswer::Nothing, |report| end_of(&report, &life))
     }
 }
@@ -303,19 +303,19 @@ mod tests {
         }
     }
 
-    fn inquiry(path: &str, user: Option<u32>) -> Option<Inquiry> {
+    fn target(path: &str, user: Option<u32>) -> Option<QueryTarget> {
         let parts: Vec<&str> = path.split('/').skip(1).collect();
         let Some(CgroupVerdict::Task(found)) = crate::observe::recognise(&CgroupParts::new(&parts).chosen_by(user))
         else {
             return None;
         };
         let about = QuestionTopic::Exit(life(999, 5_000));
-        Some(Inquiry { path: path.to_owned(), found: *found, directories: Vec::new(), about })
+        Some(QueryTarget { path: path.to_owned(), found: *found, directories: Vec::new(), about })
     }
 
     #[test]
     fn systemd_is_queried_only_about_host_units() {
-        let requests = |path: &str, user| inquiry(path, user).is_some_and(|of| of.found.has_reported_end());
+        let requests = |path: &str, user| target(path, user).is_some_and(|of| of.found.has_reported_end());
         assert!(requests("/system.slice/nginx.service", None));
         for path in ["/user.slice/user-1000.slice/session-3.scope", "/system.slice/a/b.service/c", "/init.scope"] {
             assert!(!requests(path, None), "{path}");
@@ -330,7 +330,7 @@ mod tests {
             requested.lock().unwrap().push(unit.to_owned());
             Ok(Some(known.clone()))
         });
-        let mut end = |path: &str| exit(&services.exit(&inquiry(path, None).unwrap(), None));
+        let mut end = |path: &str| exit(&services.exit(&target(path, None).unwrap(), None));
         assert!(end("/system.slice/_cpu.service").is_some());
         assert_eq!(end("/other.slice/nginx.service"), None, "the unit of this name is in another slice");
         assert_eq!(end("/machine/system.slice/nginx.service"), None, "not where systemd puts a unit");
@@ -387,7 +387,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots::below(dir.path());
         let mut services = runtime(&RuntimePlaces { roots, docker: "/run/docker.sock".into() });
-        let of = inquiry("/system.slice/nginx.service", None).unwrap();
+        let of = target("/system.slice/nginx.service", None).unwrap();
         assert_eq!((of.found.source, services.exit(&of, None)), (AllocSource::Systemd, EndAnswer::Nothing));
     }
 }

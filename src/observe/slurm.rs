@@ -13,7 +13,7 @@
 use super::ObservedSource;
 use super::facts;
 use super::identity::{AllocCgroup, CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming, is_number};
-use super::naming::{Inquiry, Runtime};
+use super::runtime_queries::{QueryTarget, Runtime};
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
 
@@ -73,7 +73,7 @@ pub fn is_named_late(found: &RecognisedTask) -> bool {
 struct SlurmRuntime(Roots);
 
 impl Runtime for SlurmRuntime {
-    fn name(&mut self, inquiry: &Inquiry) -> Option<TaskNaming> {
+    fn name(&mut self, target: &QueryTarget) -> Option<TaskNaming> {
         const JOB: [&str; 6] = [
             "SLURM_JOB_NAME",
             "SLURM_JOB_USER",
@@ -82,12 +82,12 @@ impl Runtime for SlurmRuntime {
             "SLURM_JOB_ID",
             "SLURM_JOB_SLUID",
         ];
-        let known = &inquiry.found.naming;
-        let mut variables = facts::environment(&self.0, &inquiry.directories, &JOB);
-        let is_late = is_named_late(&inquiry.found);
+        let known = &target.found.naming;
+        let mut variables = facts::environment(&self.0, &target.directories, &JOB);
+        let is_late = is_named_late(&target.found);
         if is_late && !variables.contains_key("SLURM_JOB_ID") {
             // Processes of `extern` do not have the variables; those of other steps do.
-            let jobs: Vec<_> = inquiry.directories.iter().filter_map(|at| Some(at.parent()?.to_owned())).collect();
+            let jobs: Vec<_> = target.directories.iter().filter_map(|at| Some(at.parent()?.to_owned())).collect();
             variables = facts::environment(&self.0, &jobs, &JOB);
         }
         let (job, sluid) = (variables.remove("SLURM_JOB_ID")?, variables.remove("SLURM_JOB_SLUID"));

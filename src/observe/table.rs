@@ -16,8 +16,8 @@ use std::sync::Arc;
 pub use self::waiting::WaitingTask;
 use super::exits::{ExitFacts, exit};
 use super::identity::{AllocCgroup, TaskNaming};
-use super::journal::EarlierTask;
-use super::texts::{MOST_TASKS, TextCounts, fit};
+use super::journal::TaskHistory;
+use super::texts::{MOST_TASKS, TextCounts, sanitize};
 use crate::board::PublishedAlloc;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocSource, Measured, TaskIdentity};
@@ -40,9 +40,9 @@ pub struct ObservedAllocs {
     /// Running tasks by cgroup path.
     places: HashMap<String, (AllocId, usize)>,
     /// History from an earlier agent, until the task begins again.
-    earlier: HashMap<(AllocId, TaskName), EarlierTask>,
+    earlier: HashMap<(AllocId, TaskName), TaskHistory>,
     /// History of forgotten tasks and when they ended, until they begin again.
-    forgotten: HashMap<(AllocId, TaskName), (Timestamp, EarlierTask)>,
+    forgotten: HashMap<(AllocId, TaskName), (Timestamp, TaskHistory)>,
     /// Total length of the paths of running tasks.
     path_bytes: usize,
     /// Changes to texts since the counts were taken.
@@ -136,7 +136,7 @@ impl TotalsChange {
 }
 
 impl TrackedTask {
-    fn of(earlier: EarlierTask) -> TrackedTask {
+    fn of(earlier: TaskHistory) -> TrackedTask {
         let attempts = earlier.attempts;
         TrackedTask { shown: Arc::new(earlier.shown()), attempts, ..TrackedTask::default() }
     }
@@ -144,11 +144,11 @@ impl TrackedTask {
 
 impl ObservedAllocs {
     /// History to continue from when the task begins.
-    pub fn remember(&mut self, alloc: AllocId, task: TaskName, earlier: EarlierTask) {
+    pub fn remember(&mut self, alloc: AllocId, task: TaskName, earlier: TaskHistory) {
         self.earlier.insert((alloc, task), earlier);
     }
     /// The same of a task that exists and is not shown, for as long as that of a task that was forgotten.
-    pub fn set_aside(&mut self, alloc: AllocId, task: TaskName, earlier: EarlierTask, now: Timestamp) {
+    pub fn set_aside(&mut self, alloc: AllocId, task: TaskName, earlier: TaskHistory, now: Timestamp) {
         let key = (alloc, task);
         self.earlier.remove(&key);
         self.forgotten.insert(key, (now, earlier));
@@ -164,11 +164,11 @@ impl ObservedAllocs {
         }
     }
     /// History of the task before its current cgroup.
-    pub fn earlier(&self, path: &str) -> Option<(TaskName, EarlierTask)> {
+    pub fn earlier(&self, path: &str) -> Option<(TaskName, TaskHistory)> {
         let (id, at) = self.places.get(path)?;
         let held = self.allocs.get(id)?;
         let (task, known) = (held.tasks.get(*at)?, held.identity.tasks.get(*at)?);
-        Some((known.name.clone(), EarlierTask::of(&task.shown, task.attempts)))
+        Some((known.name.clone(), TaskHistory::of(&task.shown, task.attempts)))
     }
 
     /// The ID of an alloc, before collisions are resolved.
@@ -224,15 +224,15 @@ impl ObservedAllocs {
         self.by_source.take();
         let NewTask { path, source, own, naming, container, rule, labels, reader, own_reader, since } = new_task;
         // The ID uses the untruncated name, with a digest.
-        let expected = ObservedAllocs::id_of(naming.source.unwrap_or(source), &naming.native);
-        let naming = fit(naming, &mut self.texts);
+        let preferred_id = ObservedAllocs::id_of(naming.source.unwrap_or(source), &naming.native);
+        let naming = sanitize(naming, &mut self.texts);
         let cgroup = match own {
             AllocCgroup::Task => Some(CgroupPath::from(path.as_str())),
             AllocCgroup::Parent => path.rsplit_once('/').map(|(above, _)| CgroupPath::from(above)),
             AllocCgroup::None | AllocCgroup::Nowhere => None,
         };
         let its_own = cgroup.as_ref().filter(|_| own == AllocCgroup::Parent);
-        let id = self.free_id(AllocId::new(expected), &naming, &path, its_own);
+        let id = self.free_id(AllocId::new(preferred_id), &naming, &path, its_own);
         let held = self.allocs.entry(id.clone()).or_insert_with(|| TrackedAlloc::new(&id));
         held.ended_at = None;
         if held.tasks.iter().all(|task| task.reader.is_none()) {
@@ -244,8 +244,8 @@ impl ObservedAllocs {
             Some(at) => at,
             None => {
                 let key = (id.clone(), task.clone());
-                let removed = self.forgotten.remove(&key).map(|(_, earlier)| earlier);
-                let earlier = self.earlier.remove(&key).or(removed);
+                let forgotten = self.forgotten.remove(&key).map(|(_, earlier)| earlier);
+                let earlier = self.earlier.remove(&key).or(forgotten);
                 held.tasks.push(earlier.map(TrackedTask::of).unwrap_or_default());
                 Arc::make_mut(&mut held.identity).tasks.push(TaskIdentity {
                     name: task.clone(),
@@ -259,7 +259,7 @@ impl ObservedAllocs {
         held.native.clone_from(&naming.native);
         held.labels = labels;
         let naming = TaskNaming { created_at: naming.created_at.or(since), ..naming };
-        held.call(at, naming.source.unwrap_or(source), &naming, rule);
+        held.apply_names(at, naming.source.unwrap_or(source), &naming, rule);
         let (measured, at_path) = match own {
             AllocCgroup::Nowhere => (Measured::Process, None),
             AllocCgroup::Task | AllocCgroup::Parent | AllocCgroup::None => {
@@ -304,11 +304,11 @@ impl ObservedAllocs {
         let source = naming.source.unwrap_or(held.identity.source);
         let before = (Arc::clone(&held.identity), held.labels.clone());
         // A task keeps the name under which it is counted.
-        let naming = fit(naming.clone(), &mut self.texts);
+        let naming = sanitize(naming.clone(), &mut self.texts);
         let naming = TaskNaming { task: held.identity.tasks[*at].name.to_string(), ..naming };
         held.native.clone_from(&naming.native);
         held.labels = labels;
-        held.call(*at, source, &naming, rule);
+        held.apply_names(*at, source, &naming, rule);
         (before != (Arc::clone(&held.identity), held.labels.clone())).then(|| id.clone())
     }
 
@@ -391,7 +391,7 @@ impl ObservedAllocs {
         for id in &removed {
             let Some(held) = self.allocs.remove(id) else { continue };
             for (known, task) in held.identity.tasks.iter().zip(&held.tasks) {
-                let earlier = EarlierTask::of(&task.shown, task.attempts);
+                let earlier = TaskHistory::of(&task.shown, task.attempts);
                 let ended_at = held.ended_at.unwrap_or_default();
                 self.forgotten.insert((id.clone(), known.name.clone()), (ended_at, earlier));
             }
@@ -439,7 +439,7 @@ impl ObservedAllocs {
 
     /// The alloc's ID, with a suffix if another running cgroup already has that name: for a task of the same name, or
     /// as an alloc's own cgroup.
-    fn free_id(&self, expected: AllocId, naming: &TaskNaming, path: &str, own: Option<&CgroupPath>) -> AllocId {
+    fn free_id(&self, preferred_id: AllocId, naming: &TaskNaming, path: &str, own: Option<&CgroupPath>) -> AllocId {
         let is_taken = |held: &TrackedAlloc| {
             let mut tasks = held.identity.tasks.iter().zip(&held.tasks);
             let same_name = tasks.find(|(known, _)| known.name.as_str() == naming.task);
@@ -448,9 +448,9 @@ impl ObservedAllocs {
             let is_another = held.native != naming.native || (own.is_some() && held.identity.cgroup.as_ref() != own);
             runs || is_full || (is_another && held.ended_at.is_none())
         };
-        match self.allocs.get(&expected) {
-            Some(held) if is_taken(held) => AllocId::new(format!("{expected}~{:016x}", digest(path))),
-            Some(_) | None => expected,
+        match self.allocs.get(&preferred_id) {
+            Some(held) if is_taken(held) => AllocId::new(format!("{preferred_id}~{:016x}", digest(path))),
+            Some(_) | None => preferred_id,
         }
     }
 }
@@ -476,7 +476,7 @@ impl TrackedAlloc {
 
     /// Applies the names to the alloc and one of its tasks. The workload is that of the first rule that any task
     /// matches.
-    fn call(&mut self, at: usize, source: AllocSource, naming: &TaskNaming, rule: Option<usize>) {
+    fn apply_names(&mut self, at: usize, source: AllocSource, naming: &TaskNaming, rule: Option<usize>) {
         let before = Arc::clone(&self.identity);
         let task = TaskIdentity {
             name: TaskName::from(naming.task.as_str()),
@@ -523,7 +523,7 @@ impl TrackedAlloc {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collectors::{FdBudget, Sampling};
+    use crate::collectors::{FdBudget, SamplingContext};
     use crate::host::hierarchy::Layout;
     use crate::host::roots::Roots;
     use crate::model::alloc::AllocState;
@@ -533,7 +533,7 @@ mod tests {
     fn reader(cpu: u64, peak: u64) -> Arc<TaskReader> {
         let roots = Roots::default();
         let layout = Layout::detect(&roots).unwrap();
-        let reader = Arc::new(TaskReader::reported(&Sampling::new(roots, layout, FdBudget::of(10))));
+        let reader = Arc::new(TaskReader::reported(&SamplingContext::new(roots, layout, FdBudget::of(10))));
         let used = [(Field::cpu_usage_ns, cpu), (Field::memory_peak_bytes, peak), (Field::memory_usage_bytes, 1)];
         reader.report(Usage::from(used), Timestamp(5));
         reader

@@ -51,7 +51,7 @@ impl TextCounts {
 }
 
 /// Truncates and cleans all texts. Valid texts stay unchanged and are not counted.
-pub fn fit(naming: TaskNaming, counts: &mut TextCounts) -> TaskNaming {
+pub fn sanitize(naming: TaskNaming, counts: &mut TextCounts) -> TaskNaming {
     let TaskNaming { source, native, name, task, workload, group, namespace, driver, user, image, labels, created_at } =
         naming;
     let mut fit = |text: String| counts.fit(text);
@@ -107,12 +107,12 @@ mod tests {
             ..TaskNaming::of("1000\u{1b}/a.service")
         };
         let mut counts = TextCounts::default();
-        let fitting = fit(naming, &mut counts);
+        let fitting = sanitize(naming, &mut counts);
         assert_eq!(counts, TextCounts { length: 1, characters: 5, budget: 0 });
         assert_eq!(fitting.user.as_ref().map(String::len), Some(LONGEST_LABEL_VALUE));
         assert!(fitting.image.as_deref().is_some_and(|image| image.starts_with("a?[2J~")), "{fitting:?}");
         assert!(fitting.native.starts_with("1000?/a.service~") && fitting.labels[0].1.starts_with("?~"), "{fitting:?}");
-        assert_eq!(fit(fitting.clone(), &mut counts), fitting);
+        assert_eq!(sanitize(fitting.clone(), &mut counts), fitting);
         assert_eq!(counts.take(), TextCounts { length: 1, characters: 5, budget: 0 }, "once");
     }
 
@@ -120,7 +120,7 @@ mod tests {
     fn labels_have_a_budget_and_those_above_it_are_left_out_and_counted() {
         let labels = (0..100).map(|n| (format!("label-{n}"), "x".repeat(300))).collect();
         let mut counts = TextCounts::default();
-        let fitting = fit(TaskNaming { labels, ..TaskNaming::of("web") }, &mut counts);
+        let fitting = sanitize(TaskNaming { labels, ..TaskNaming::of("web") }, &mut counts);
         assert_eq!((fitting.labels.len(), counts.budget), (39, 61));
     }
 
@@ -132,7 +132,7 @@ mod tests {
                 workload: some(1), group: some(2), driver: some(3), user: some(4), image: some(5),
                 namespace: texts[6].clone(), ..TaskNaming::of(&texts[0])
             };
-            let fitting = fit(naming, &mut TextCounts::default());
+            let fitting = sanitize(naming, &mut TextCounts::default());
             let all = [fitting.workload, fitting.group, fitting.driver, fitting.user, fitting.image];
             let all = all.into_iter().flatten().chain([fitting.native, fitting.name, fitting.task, fitting.namespace]);
             for text in all {

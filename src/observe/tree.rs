@@ -76,7 +76,7 @@ pub enum TaskCgroup<'a> {
 
 /// What a cgroup is or was, by its path.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum LifeOwner {
+pub(super) enum PathMembership {
     /// A task or part of one, with the path of the task.
     Task(String, Box<RecognisedTask>),
     Plain,
@@ -231,27 +231,27 @@ impl CgroupTree {
     /// to no task.
     pub fn identify(&self, path: &str) -> Option<(String, RecognisedTask)> {
         match self.owner_of(path) {
-            LifeOwner::Task(task, found) => Some((task, *found)),
-            LifeOwner::Plain | LifeOwner::None => None,
+            PathMembership::Task(task, found) => Some((task, *found)),
+            PathMembership::Plain | PathMembership::None => None,
         }
     }
 
     /// What a cgroup at this path is or was.
-    pub(super) fn owner_of(&self, path: &str) -> LifeOwner {
+    pub(super) fn owner_of(&self, path: &str) -> PathMembership {
         let parts: Vec<&str> = parts(path).collect();
-        let (mut found, mut at, mut user) = (LifeOwner::Plain, String::new(), None);
+        let (mut found, mut at, mut user) = (PathMembership::Plain, String::new(), None);
         for depth in 1..=parts.len() {
             at.push('/');
             at.push_str(parts[depth - 1]);
             match self.recognise(&parts[..depth], &at, user) {
-                Some(CgroupVerdict::Task(task)) if task.is_closed => return LifeOwner::Task(at, task),
-                Some(CgroupVerdict::Task(task)) => found = LifeOwner::Task(at.clone(), task),
-                Some(CgroupVerdict::Helper) => return LifeOwner::None,
+                Some(CgroupVerdict::Task(task)) if task.is_closed => return PathMembership::Task(at, task),
+                Some(CgroupVerdict::Task(task)) => found = PathMembership::Task(at.clone(), task),
+                Some(CgroupVerdict::Helper) => return PathMembership::None,
                 // A user may put processes into a cgroup that is named like a slice.
-                Some(CgroupVerdict::Group) if user.is_some() && depth == parts.len() => found = LifeOwner::Plain,
-                Some(CgroupVerdict::Group) => found = LifeOwner::None,
+                Some(CgroupVerdict::Group) if user.is_some() && depth == parts.len() => found = PathMembership::Plain,
+                Some(CgroupVerdict::Group) => found = PathMembership::None,
                 // Beside the tasks of a group, or part of its parent.
-                None if found == LifeOwner::None => found = LifeOwner::Plain,
+                None if found == PathMembership::None => found = PathMembership::Plain,
                 None => {}
             }
             user = user.or_else(|| self.delegated_to(&at));

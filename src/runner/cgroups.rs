@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::collectors::{Sampling, TaskReader, read_final, stored_peak};
+use crate::collectors::{SamplingContext, TaskReader, read_final, stored_peak};
 use crate::host::cgroup::{self, Cgroup};
 use crate::model::id::CgroupPath;
 use crate::model::usage::{Field, Usage};
@@ -29,11 +29,11 @@ pub trait AllocCgroups: Send + Sync {
 }
 
 pub struct HostCgroups {
-    sampling: Arc<Sampling>,
+    sampling: Arc<SamplingContext>,
 }
 
 impl HostCgroups {
-    pub fn new(sampling: Arc<Sampling>) -> HostCgroups {
+    pub fn new(sampling: Arc<SamplingContext>) -> HostCgroups {
         HostCgroups { sampling }
     }
     fn at(&self, path: &CgroupPath) -> Cgroup {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::collectors::{ErrorReason, Sampling};
+use crate::collectors::{ErrorReason, SamplingContext};
 use crate::host::roots::Roots;
 use crate::kernel::proc::pid_stat;
 use crate::model::host::NodeInfo;
@@ -184,7 +184,7 @@ pub(super) fn capabilities(out: &mut Samples, info: &NodeInfo) {
     }
 }
 
-pub(super) fn descriptors(out: &mut Samples, sampling: &Arc<Sampling>) {
+pub(super) fn descriptors(out: &mut Samples, sampling: &Arc<SamplingContext>) {
     out.push_int(&OPEN_FILES, &[], sampling.budget.used());
     out.push_int(&OPEN_FILES_LIMIT, &[], sampling.budget.limit());
     out.push_int(&NEEDED_FILES, &[], sampling.budget.needed());

@@ -113,7 +113,7 @@ pub fn own_cgroup(reading: Option<&Reading>, base: &Arc<Usage>, tasks: &[Arc<Tas
     {
         return Arc::clone(&only.usage);
     }
-    Arc::new(usage_outside_tasks(reading, base, tasks))
+    Arc::new(reconciled_alloc_usage(reading, base, tasks))
 }
 
 /// The task's cgroup is the alloc's, and what was before it too: the two use the same.
@@ -122,7 +122,7 @@ fn is_its_own(task: &TaskView, reading: &Reading, base: &Arc<Usage>) -> bool {
     same_attempt && task.observed.as_ref().is_some_and(|observed| Arc::ptr_eq(&observed.base, base))
 }
 
-fn usage_outside_tasks(reading: Option<&Reading>, base: &Usage, tasks: &[Arc<TaskView>]) -> Usage {
+fn reconciled_alloc_usage(reading: Option<&Reading>, base: &Usage, tasks: &[Arc<TaskView>]) -> Usage {
     let mut own = match reading {
         // Its first cgroup has nothing below it: nothing to add.
         Some(reading) if *base == Usage::default() => Usage::clone(&reading.usage),
@@ -185,7 +185,7 @@ fn is_first(task: &TaskStatus) -> bool {
 
 /// How many final series an alloc has, and how many bytes of exposition they take: an estimate, on the high side, for
 /// the budget of [`super::retention`].
-pub fn extent(view: &AllocView) -> super::retention::Extent {
+pub fn series_size(view: &AllocView) -> super::retention::SeriesSize {
     /// `task_info`, states, dwells, restarts, state since.
     const PER_TASK: u64 = 18;
     /// A name, a value, the label names.
@@ -201,7 +201,7 @@ pub fn extent(view: &AllocView) -> super::retention::Extent {
         series += of_task;
         bytes += of_task * bytes_of(labels + known.name.as_str().len() + BYTES);
     }
-    super::retention::Extent { series, bytes }
+    super::retention::SeriesSize { series, bytes }
 }
 
 fn bytes_of(length: usize) -> u64 {

@@ -1,5 +1,5 @@
-//! Builds each snapshot from the board, what the readers say and the snapshot before. It reads nothing itself: the time
-//! and the [`Readings`] come in, and those are asked for one alloc after the other, right before its part is built.
+//! Builds each snapshot from the board, the readings and the previous snapshot. It reads nothing itself: the time and a
+//! [`ReadingProvider`] are passed in. The readings of all allocs are requested at once, before anything is built.
 //!
 //! What did not change is the same `Arc` as before: a thousand unchanged allocs cost a pointer comparison each.
 
@@ -9,10 +9,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::failed::{self, Failed};
+use super::failed::{self, FailuresByWorkload};
 use super::overflow::Overflow;
 use super::retention::{Retention, RetiredSeries};
-use super::workloads::{self, RunBy, Workloads};
+use super::workloads::{self, WorkloadOrigin, Workloads};
 use super::{
     Aggregation, AllocView, Config, Counts, ParentView, PerTask, Snapshot, TaskView, TickBefore, agent, aggregate,
 };
@@ -31,7 +31,7 @@ use crate::model::usage::Usage;
 
 /// What the readers say: all that touches the host in here, and all of it before anything is built.
 /// [`super::pass::SamplingPass`] is the real one.
-pub trait Readings {
+pub trait ReadingProvider {
     /// One answer for each that is asked. `None`: every reader has the answer that it last gave.
     fn read(&mut self, requests: &[AllocRequest<'_>]) -> Vec<Option<AllocReadings>>;
 }
@@ -85,7 +85,7 @@ pub struct Withdrawals {
 }
 
 /// What is read each tick, and not with a change.
-struct HostReadings {
+struct TickInputs {
     at: Timestamp,
     samples: Arc<Samples>,
     agent: Arc<Samples>,
@@ -154,7 +154,7 @@ impl Assembler {
     pub fn tick(
         &mut self,
         board: &BoardView,
-        readings: &mut dyn Readings,
+        readings: &mut dyn ReadingProvider,
         mut tick: Tick,
         moment: Moment,
     ) -> (Arc<Snapshot>, Withdrawals) {
@@ -163,7 +163,7 @@ impl Assembler {
         let mut withdrawn = Withdrawals { retired: self.retention.retire(moment.now, tick.acknowledged), unshown: 0 };
         self.withdraw(&withdrawn.retired);
         withdrawn.unshown = self.overflow.take_unshown();
-        let host = HostReadings {
+        let host = TickInputs {
             at: tick.at,
             samples: tick.host,
             agent: Arc::new(tick.agent),
@@ -183,17 +183,17 @@ impl Assembler {
     }
 
     /// Readers are asked, and nothing is built of what they say: of a board that has what is shown.
-    pub fn only_read(&mut self, board: &BoardView, readings: &mut dyn Readings) {
+    pub fn only_read(&mut self, board: &BoardView, readings: &mut dyn ReadingProvider) {
         let request = |alloc| AllocRequest { alloc, new_attempts: false, must_rebuild: false };
         readings.read(&board.allocs.iter().map(|alloc| request(&**alloc)).collect::<Vec<_>>());
     }
 
     /// A lifecycle change: only the allocs that changed are looked at, and of them only what has begun or ended is
     /// read.
-    pub fn change(&mut self, board: &BoardView, latest: &mut dyn Readings, moment: Moment) -> Arc<Snapshot> {
-        self.follow(board, latest, false, moment);
+    pub fn change(&mut self, board: &BoardView, readings: &mut dyn ReadingProvider, moment: Moment) -> Arc<Snapshot> {
+        self.follow(board, readings, false, moment);
         let last = &self.last;
-        let host = HostReadings {
+        let host = TickInputs {
             at: last.ticked_at,
             samples: Arc::clone(&last.host),
             agent: Arc::clone(&last.agent),
@@ -205,7 +205,7 @@ impl Assembler {
         self.publish(board, moment, last.epoch, host)
     }
 
-    fn publish(&mut self, board: &BoardView, moment: Moment, epoch: u64, host: HostReadings) -> Arc<Snapshot> {
+    fn publish(&mut self, board: &BoardView, moment: Moment, epoch: u64, host: TickInputs) -> Arc<Snapshot> {
         if let Some(places) = self.workloads.take_totals(&board.totals, &board.observed) {
             for slot in self.entries.iter_mut().flat_map(|e| e.slots.iter_mut()) {
                 *slot = places[*slot].expect("a slot with users must stay");
@@ -229,7 +229,7 @@ impl Assembler {
             allocs: self.entries.iter().map(|e| Arc::clone(&e.view)).collect(),
             overflow: self.overflow.views(self.entries.iter().filter(|e| e.folded).map(|e| &e.view)),
             workloads,
-            ended: Arc::clone(&board.totals),
+            ended_totals: Arc::clone(&board.totals),
             node,
             counts: self.counts(),
             failed: self.failed(board),
@@ -247,7 +247,7 @@ impl Assembler {
     }
 
     /// Brings `entries` in line with the board: reads first, and builds then.
-    fn follow(&mut self, board: &BoardView, readings: &mut dyn Readings, everything: bool, moment: Moment) {
+    fn follow(&mut self, board: &BoardView, readings: &mut dyn ReadingProvider, everything: bool, moment: Moment) {
         self.rename(board);
         let mut entries = std::mem::take(&mut self.entries);
         let is_same = |(entry, alloc): &(&Entry, &Arc<PublishedAlloc>)| {
@@ -255,36 +255,36 @@ impl Assembler {
         };
         // Nearly always all of them, and new ones come last.
         let same = entries.iter().zip(&board.allocs).take_while(is_same).count();
-        let moved = entries.split_off(same).into_iter();
-        let mut moved: HashMap<AllocId, Entry> = moved.map(|e| (e.published.identity.id.clone(), e)).collect();
+        let unmatched = entries.split_off(same).into_iter();
+        let mut unmatched: HashMap<AllocId, Entry> = unmatched.map(|e| (e.published.identity.id.clone(), e)).collect();
 
         let request_for = |(place, alloc)| {
             let request = match entries.get(place) {
                 Some(entry) => AllocRequest::of(alloc, entry, everything)?,
-                None => AllocRequest::added(alloc, moved.get(&alloc.identity.id)),
+                None => AllocRequest::added(alloc, unmatched.get(&alloc.identity.id)),
             };
             Some((place, request))
         };
         let (places, requests): (Vec<usize>, Vec<AllocRequest<'_>>) =
             board.allocs.iter().enumerate().filter_map(request_for).unzip();
-        for (place, task_readings) in places.into_iter().zip(readings.read(&requests)) {
+        for (place, alloc_readings) in places.into_iter().zip(readings.read(&requests)) {
             let published = &board.allocs[place];
-            match (entries.get_mut(place), task_readings) {
+            match (entries.get_mut(place), alloc_readings) {
                 (Some(_), None) => {}
-                (Some(entry), Some(task_readings)) => self.refresh(entry, published, task_readings, moment),
-                (None, task_readings) => {
-                    let task_readings = task_readings.unwrap_or_else(|| AllocReadings::latest(published));
-                    entries.push(match moved.remove(&published.identity.id) {
+                (Some(entry), Some(alloc_readings)) => self.refresh(entry, published, alloc_readings, moment),
+                (None, alloc_readings) => {
+                    let alloc_readings = alloc_readings.unwrap_or_else(|| AllocReadings::latest(published));
+                    entries.push(match unmatched.remove(&published.identity.id) {
                         Some(mut entry) => {
-                            self.refresh(&mut entry, published, task_readings, moment);
+                            self.refresh(&mut entry, published, alloc_readings, moment);
                             entry
                         }
-                        None => self.admit(published, task_readings, moment),
+                        None => self.admit(published, alloc_readings, moment),
                     });
                 }
             }
         }
-        for removed in moved.into_values() {
+        for removed in unmatched.into_values() {
             self.workloads.left(&removed.slots);
             if removed.folded {
                 self.overflow.remove(&removed.view);
@@ -303,7 +303,7 @@ impl Assembler {
         let folded = is_new && !self.overflow.admits(identity.workload.as_ref(), moment.now);
         let entry = self.build(published, readings, None, slots, moment, folded);
         if folded {
-            self.overflow.folded(aggregate::extent(&entry.view).series);
+            self.overflow.folded(aggregate::series_size(&entry.view).series);
         }
         entry
     }
@@ -311,8 +311,8 @@ impl Assembler {
     /// In the order of its tasks. None: the workload is unknown.
     fn slots(&mut self, published: &PublishedAlloc) -> Vec<usize> {
         let by = match (&published.status, &published.observed) {
-            (Some(_), _) => RunBy::Managed,
-            (None, Some(_)) => RunBy::Observed(Some(published.identity.source)),
+            (Some(_), _) => WorkloadOrigin::Managed,
+            (None, Some(_)) => WorkloadOrigin::Observed(Some(published.identity.source)),
             (None, None) => return Vec::new(),
         };
         let identity = &published.identity;
@@ -439,9 +439,9 @@ impl Assembler {
                 if moment.at.since(since).as_duration() >= self.keep {
                     view.retired = true;
                 } else {
-                    let extent = aggregate::extent(view);
+                    let series_size = aggregate::series_size(view);
                     let version = self.last.version + 1;
-                    self.retention.ended(&view.identity.id, moment.now, Duration::ZERO, version, extent);
+                    self.retention.ended(&view.identity.id, moment.now, Duration::ZERO, version, series_size);
                 }
             }
             (false, true) => self.retention.forget(&view.identity.id),
@@ -450,7 +450,7 @@ impl Assembler {
     }
 
     /// Looked at again only after a change.
-    fn failed(&mut self, board: &BoardView) -> Arc<Failed> {
+    fn failed(&mut self, board: &BoardView) -> Arc<FailuresByWorkload> {
         if self.failed_version != Some(board.version) {
             self.failed_version = Some(board.version);
             let failed = failed::failed(self.entries.iter().filter_map(|e| e.view.status.as_ref()));

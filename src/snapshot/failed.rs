@@ -9,30 +9,30 @@ use crate::model::task::Failure;
 
 /// Allocs of a workload that have failed for good.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FailedAllocs {
+pub struct FailureCounts {
     /// A task was restarted as often as its policy allows.
     pub restarts_used_up: u64,
     /// For any other reason.
     pub other: u64,
 }
 
-impl FailedAllocs {
+impl FailureCounts {
     /// As the label of the series says it.
     pub const REASONS: [&'static str; 2] = ["restarts_used_up", "other"];
-    /// In the order of [`FailedAllocs::REASONS`].
+    /// In the order of [`FailureCounts::REASONS`].
     pub fn by_reason(self) -> [u64; 2] {
         [self.restarts_used_up, self.other]
     }
 }
 
 /// By workload; those without one are not in it.
-pub type Failed = BTreeMap<JobId, FailedAllocs>;
+pub type FailuresByWorkload = BTreeMap<JobId, FailureCounts>;
 
 /// Pure. `allocs`: all that are known, in order of creation. Of a submission of the job that came later, or of the very
 /// place in its group, what became of it is in that one.
-pub fn failed<'a>(allocs: impl Iterator<Item = &'a Arc<AllocStatus>> + Clone) -> Failed {
+pub fn failed<'a>(allocs: impl Iterator<Item = &'a Arc<AllocStatus>> + Clone) -> FailuresByWorkload {
     let for_good = |a: &&Arc<AllocStatus>| a.has_failed_for_good() && a.recovering.is_empty();
-    let mut failed = Failed::new();
+    let mut failed = FailuresByWorkload::new();
     if !allocs.clone().any(|a| for_good(&a)) {
         return failed;
     }

@@ -30,7 +30,7 @@ use smallvec::SmallVec;
 use crate::board::devices::DevicesView;
 use crate::board::disk::DiskUses;
 use crate::board::services::AllocServices;
-use crate::collectors::EarlierReading;
+use crate::collectors::RateBaseline;
 use crate::model::alloc::{AllocIdentity, AllocSource, AllocState, AllocStatus, TaskIdentity};
 use crate::model::disk_io::DiskIo;
 use crate::model::host::NodeInfo;
@@ -87,10 +87,10 @@ pub struct Snapshot {
     /// Live + ended, per workload and task.
     pub workloads: Vec<Arc<WorkloadView>>,
     /// What ended allocs ran, and what retired workloads handed over.
-    pub ended: Arc<Totals>,
+    pub ended_totals: Arc<Totals>,
     pub node: NodeSums,
     pub counts: Counts,
-    pub failed: Arc<failed::Failed>,
+    pub failed: Arc<failed::FailuresByWorkload>,
     pub devices: Arc<DevicesView>,
     /// Of managed allocs that run, in the order of their IDs.
     pub services: Arc<[Arc<AllocServices>]>,
@@ -117,7 +117,7 @@ pub struct TickBefore {
     pub own_cpu_ns: Option<u64>,
 }
 
-/// One of each task of an alloc. It nearly always has one, which is stored inline: they are made again at each tick.
+/// One item per task of an alloc. Most allocs have one task, so one item is stored inline.
 pub type PerTask<T> = SmallVec<[T; 1]>;
 
 #[derive(Debug, Clone)]
@@ -174,7 +174,7 @@ pub struct TaskView {
     pub attempt: Option<Arc<Usage>>,
     pub sampled_at: Option<Timestamp>,
     /// Of the running attempt too: the reading that rates are taken against.
-    pub before: Option<EarlierReading>,
+    pub before: Option<RateBaseline>,
     /// Of the running attempt: when its main process started.
     pub started_at: Option<Timestamp>,
     /// Of the running attempt: its I/O by block device, where that is known.
@@ -274,7 +274,7 @@ impl Snapshot {
             allocs: Vec::new(),
             overflow: Vec::new(),
             workloads: Vec::new(),
-            ended: Arc::default(),
+            ended_totals: Arc::default(),
             node: NodeSums::default(),
             counts: Counts::default(),
             failed: Arc::default(),

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::aggregate::is_whole_alloc_usage;
-use super::assemble::{AllocReadings, AllocRequest, Moment, Readings};
+use super::assemble::{AllocReadings, AllocRequest, Moment, ReadingProvider};
 use crate::board::PublishedAlloc;
 use crate::collectors::{ReadingChange, TaskReader};
 use crate::model::alloc::AllocSource;
@@ -36,10 +36,11 @@ const LEAST_TO_OPEN: usize = 16;
 #[derive(Clone, Copy)]
 pub struct SamplingPass {
     moment: Moment,
-    /// Of these, those that were read before, too: all but observed cgroups; observed cgroups.
+    /// Whether to read again managed tasks and processes that have a reading.
     managed: bool,
+    /// The same for observed cgroups.
     observed: bool,
-    answers: ReadScope,
+    returned: ReturnedReadings,
     threads: usize,
     /// So many allocs are work for one thread.
     least: usize,
@@ -47,7 +48,7 @@ pub struct SamplingPass {
 
 /// For which allocs it returns what was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ReadScope {
+enum ReturnedReadings {
     /// For those with a new reading, and for those that are wanted.
     Changed,
     All,
@@ -57,7 +58,14 @@ enum ReadScope {
 impl SamplingPass {
     /// A tick: every reader is asked.
     pub fn over_all(moment: Moment) -> SamplingPass {
-        SamplingPass { moment, managed: true, observed: true, answers: ReadScope::Changed, threads: 1, least: LEAST }
+        SamplingPass {
+            moment,
+            managed: true,
+            observed: true,
+            returned: ReturnedReadings::Changed,
+            threads: 1,
+            least: LEAST,
+        }
     }
     /// The first tick: every reader opens its files.
     pub fn first(moment: Moment) -> SamplingPass {
@@ -80,12 +88,12 @@ impl SamplingPass {
     /// It reads and returns nothing: a later one does.
     #[must_use]
     pub fn silent(self) -> SamplingPass {
-        SamplingPass { answers: ReadScope::None, ..self }
+        SamplingPass { returned: ReturnedReadings::None, ..self }
     }
     /// It returns what silent ones before it have read, too.
     #[must_use]
-    pub fn answering_all(self) -> SamplingPass {
-        SamplingPass { answers: ReadScope::All, ..self }
+    pub fn returning_all(self) -> SamplingPass {
+        SamplingPass { returned: ReturnedReadings::All, ..self }
     }
     #[must_use]
     pub fn on(self, threads: NonZero<usize>) -> SamplingPass {
@@ -122,12 +130,12 @@ impl SamplingPass {
                 has_changed |= self.read_change(reader, moved) != ReadingChange::None;
             }
         }
-        let answers = match self.answers {
-            ReadScope::Changed => has_changed || request.must_rebuild,
-            ReadScope::All => true,
-            ReadScope::None => false,
+        let returned = match self.returned {
+            ReturnedReadings::Changed => has_changed || request.must_rebuild,
+            ReturnedReadings::All => true,
+            ReturnedReadings::None => false,
         };
-        answers.then(|| AllocReadings::latest(alloc))
+        returned.then(|| AllocReadings::latest(alloc))
     }
 }
 
@@ -136,7 +144,7 @@ pub(super) fn can_skip(alloc: &PublishedAlloc) -> bool {
     !matches!(alloc.identity.source, AllocSource::Managed | AllocSource::Process)
 }
 
-impl Readings for SamplingPass {
+impl ReadingProvider for SamplingPass {
     fn read(&mut self, requests: &[AllocRequest<'_>]) -> Vec<Option<AllocReadings>> {
         let mut readings: Vec<Option<AllocReadings>> = Vec::new();
         readings.resize_with(requests.len(), || None);
@@ -151,9 +159,9 @@ impl Readings for SamplingPass {
                 }
             }
         };
-        let rest = self.threads.min(requests.len() / self.least).saturating_sub(1);
+        let extra_threads = self.threads.min(requests.len() / self.least).saturating_sub(1);
         thread::scope(|scope| {
-            for _ in 0..rest {
+            for _ in 0..extra_threads {
                 // Without it the others read its share.
                 let _ = thread::Builder::new().name("reader".into()).spawn_scoped(scope, work);
             }

@@ -22,7 +22,7 @@ use super::assemble::{Assembler, Moment, Tick};
 use super::pass::{SamplingPass, can_skip};
 use super::{Snapshot, parents};
 use crate::board::{Board, BoardView, PublishedAlloc};
-use crate::collectors::{PassReaders, Sampling};
+use crate::collectors::{ReaderScope, SamplingContext};
 use crate::host::clock::Clock;
 use crate::model::alloc::AllocSource;
 use crate::telemetry::metrics::DropReason;
@@ -39,17 +39,17 @@ const OBSERVED_EACH: Duration = Duration::from_millis(3_500);
 /// hangs.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What readers read with.
+/// The kernel pass, and whether observed cgroups may be skipped.
 #[derive(Default)]
-pub struct Walks {
+pub struct PassTrigger {
     /// `None`: files.
-    pub sampling: Option<Arc<Sampling>>,
+    pub sampling: Option<Arc<SamplingContext>>,
     /// The kernel reports what observed cgroups have used when they end.
     pub reports_ends: bool,
 }
 
-impl Walks {
-    fn take(&self, now: Instant, readers: PassReaders) {
+impl PassTrigger {
+    fn take(&self, now: Instant, readers: ReaderScope) {
         if let Some(sampling) = &self.sampling {
             sampling.take_pass_for(now, readers);
         }
@@ -63,35 +63,35 @@ impl Walks {
 
 /// Which readers are asked at a tick; `None`: none. `since`: observed ones were asked so long ago, and may be skipped
 /// now. `has_own`: something runs that may not be skipped.
-fn readers_due(since: Option<Duration>, has_own: bool) -> Option<PassReaders> {
+fn readers_due(since: Option<Duration>, has_own: bool) -> Option<ReaderScope> {
     match since {
-        Some(since) if since < OBSERVED_EACH => has_own.then_some(PassReaders::Managed),
-        _ => Some(PassReaders::All),
+        Some(since) if since < OBSERVED_EACH => has_own.then_some(ReaderScope::Managed),
+        _ => Some(ReaderScope::All),
     }
 }
 
 /// Whether a client is about to read before the next tick.
-pub type Foresight = Box<dyn Fn() -> bool + Send + Sync>;
+pub type ReadPredictor = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// Samples at each tick, and publishes a snapshot when a client reads. Concurrency: one thread samples, any thread
-/// reads.
+/// Samples at each tick, and publishes a snapshot when a client reads. Concurrency: one thread samples at ticks; any
+/// thread reads, and may complete a tick.
 pub struct SnapshotPublisher {
     board: Arc<Board>,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
-    walks: Walks,
-    work: Mutex<Assembly>,
+    pass_trigger: PassTrigger,
+    work: Mutex<PublisherState>,
     /// What was read last is in no snapshot.
     is_deferred: AtomicBool,
     /// A client has read since the last tick.
     is_watched: AtomicBool,
-    foresight: OnceLock<Foresight>,
+    read_predictor: OnceLock<ReadPredictor>,
     /// See [`Snapshots::final_series_stay`].
     keeps_for: Duration,
 }
 
 /// What snapshots are made with.
-pub(super) struct Assembly {
+pub(super) struct PublisherState {
     assembler: Assembler,
     publish: watch::Sender<Arc<Snapshot>>,
     /// The newest tick that was deferred.
@@ -101,7 +101,7 @@ pub(super) struct Assembly {
     observed_skipped: bool,
     /// So many may read.
     threads: NonZero<usize>,
-    /// So far, and up to the newest snapshot.
+    /// Ticks so far, and those in the newest snapshot.
     ticks: u64,
     shown: u64,
     /// The board's version that was published last.
@@ -163,7 +163,7 @@ impl Snapshots {
         Arc::clone(&self.borrow())
     }
     /// A client will read what is sampled next.
-    pub fn expect(&self) {
+    pub fn announce_read(&self) {
         self.publisher.watch();
     }
     /// So long at most after the end of an alloc.
@@ -171,8 +171,8 @@ impl Snapshots {
         self.publisher.keeps_for
     }
     /// Asked at each tick whether a client is about to read. Only the first one is kept.
-    pub fn foresee(&self, foresight: Foresight) {
-        let _ = self.publisher.foresight.set(foresight);
+    pub fn set_read_predictor(&self, read_predictor: ReadPredictor) {
+        let _ = self.publisher.read_predictor.set(read_predictor);
     }
 }
 
@@ -189,11 +189,11 @@ impl SnapshotPublisher {
     pub(crate) fn new(
         (board, clock, metrics): (Arc<Board>, Arc<dyn Clock>, Arc<Metrics>),
         assembler: Assembler,
-        walks: Walks,
+        pass_trigger: PassTrigger,
         publish: watch::Sender<Arc<Snapshot>>,
     ) -> SnapshotPublisher {
         let (published, keeps_for) = (clock.instant(), assembler.keeps_for());
-        let work = Assembly {
+        let work = PublisherState {
             assembler,
             publish,
             deferred: None,
@@ -210,11 +210,11 @@ impl SnapshotPublisher {
             board,
             clock,
             metrics,
-            walks,
+            pass_trigger,
             work: Mutex::new(work),
             is_deferred,
             is_watched,
-            foresight: OnceLock::new(),
+            read_predictor: OnceLock::new(),
             keeps_for,
         }
     }
@@ -226,12 +226,12 @@ impl SnapshotPublisher {
     }
 
     /// Every other caller waits until the guard is dropped.
-    pub(super) fn begin(&self) -> MutexGuard<'_, Assembly> {
+    pub(super) fn begin(&self) -> MutexGuard<'_, PublisherState> {
         lock(&self.work)
     }
 
     /// The same for a client. `None`: a pass hangs, and the previous snapshot has to do.
-    fn begin_soon(&self) -> Option<MutexGuard<'_, Assembly>> {
+    fn begin_soon(&self) -> Option<MutexGuard<'_, PublisherState>> {
         let began = Instant::now();
         loop {
             match self.work.try_lock() {
@@ -250,10 +250,10 @@ impl SnapshotPublisher {
     }
 
     /// What is read by a tick. `threads`: so many may read. Returns `false` if observed cgroups were skipped.
-    pub(super) fn tick(&self, work: &mut Assembly, tick: Tick, moment: Moment, threads: NonZero<usize>) -> bool {
+    pub(super) fn tick(&self, work: &mut PublisherState, tick: Tick, moment: Moment, threads: NonZero<usize>) -> bool {
         let board = self.board.view();
         let is_watched = self.is_watched.swap(false, Ordering::Relaxed);
-        let has_waiters = is_watched || self.foresight.get().is_some_and(|foresight| foresight());
+        let has_waiters = is_watched || self.read_predictor.get().is_some_and(|read_predictor| read_predictor());
         let pass = if work.shown == 0 { SamplingPass::first(moment) } else { SamplingPass::over_all(moment) };
         let mut pass = pass.on(threads);
         work.threads = threads;
@@ -262,7 +262,7 @@ impl SnapshotPublisher {
         let is_late = work.shown == 0 || work.ticks > work.shown + MOST_DEFERRED;
         let may_defer = !has_waiters && !is_late && work.seen == board.version && work.assembler.shows(&board);
         let readers = self.walk(work, &board, moment.now, may_defer);
-        if readers != Some(PassReaders::All) {
+        if readers != Some(ReaderScope::All) {
             pass = pass.without_observed();
         }
         if may_defer {
@@ -273,28 +273,28 @@ impl SnapshotPublisher {
             self.is_deferred.store(true, Ordering::Release);
         } else {
             if work.deferred.is_some() {
-                pass = pass.answering_all();
+                pass = pass.returning_all();
             }
             self.build(work, &board, tick, moment, &mut pass);
         }
-        readers == Some(PassReaders::All)
+        readers == Some(ReaderScope::All)
     }
 
     /// Whose readers are to be asked at this tick, which have rows then. `may_defer`: no client reads.
-    fn walk(&self, work: &mut Assembly, board: &BoardView, now: Instant, may_defer: bool) -> Option<PassReaders> {
-        let skips_observed = may_defer && self.walks.can_skip_observed(now);
+    fn walk(&self, work: &mut PublisherState, board: &BoardView, now: Instant, may_defer: bool) -> Option<ReaderScope> {
+        let skips_observed = may_defer && self.pass_trigger.can_skip_observed(now);
         let since = work.observed_read.filter(|_| skips_observed).map(|at| now.saturating_duration_since(at));
         let runs = |alloc: &&Arc<PublishedAlloc>| !can_skip(alloc) && alloc.readers.iter().any(Option::is_some);
         let readers = readers_due(since, board.allocs.iter().any(|alloc| runs(&alloc)));
-        if readers == Some(PassReaders::All) {
-            self.walks.take(now, PassReaders::All);
+        if readers == Some(ReaderScope::All) {
+            self.pass_trigger.take(now, ReaderScope::All);
             (work.observed_read, work.observed_skipped) = (Some(now), false);
             return readers;
         }
         work.observed_skipped = true;
         // Processes without a cgroup have no row.
         if board.allocs.iter().filter(runs).any(|alloc| alloc.identity.source == AllocSource::Managed) {
-            self.walks.take(now, PassReaders::Managed);
+            self.pass_trigger.take(now, ReaderScope::Managed);
         }
         readers
     }
@@ -319,9 +319,9 @@ impl SnapshotPublisher {
         let Some(mut work) = self.begin_soon() else { return };
         if let Some(tick) = work.deferred.take() {
             let (moment, board) = (self.moment(), self.board.view());
-            let mut pass = SamplingPass::over_new(moment).answering_all();
+            let mut pass = SamplingPass::over_new(moment).returning_all();
             if std::mem::take(&mut work.observed_skipped) && board.allocs.iter().any(|alloc| can_skip(alloc)) {
-                self.walks.take(moment.now, PassReaders::Observed);
+                self.pass_trigger.take(moment.now, ReaderScope::Observed);
                 work.observed_read = Some(moment.now);
                 pass = pass.with_observed().on(work.threads);
             }
@@ -331,7 +331,7 @@ impl SnapshotPublisher {
 
     fn build(
         &self,
-        work: &mut Assembly,
+        work: &mut PublisherState,
         board: &BoardView,
         mut tick: Tick,
         moment: Moment,
@@ -359,7 +359,7 @@ impl SnapshotPublisher {
         self.show(work, version, snapshot);
     }
 
-    fn show(&self, work: &mut Assembly, version: u64, snapshot: Arc<Snapshot>) {
+    fn show(&self, work: &mut PublisherState, version: u64, snapshot: Arc<Snapshot>) {
         work.seen = version;
         self.board.mark(snapshot.steady_at);
         work.published = Instant::now();
@@ -382,17 +382,17 @@ mod tests {
 
     #[test]
     fn observed_cgroups_without_clients_are_read_every_four_seconds() {
-        let at = |tick: u64, ticks: u64| -> Vec<Option<PassReaders>> {
+        let at = |tick: u64, ticks: u64| -> Vec<Option<ReaderScope>> {
             let mut read = None;
             let turn = |n: u64| {
                 let now = Duration::from_millis(n * tick);
                 let readers = readers_due(read.map(|at| now.saturating_sub(at)), n.is_multiple_of(2));
-                read = if readers == Some(PassReaders::All) { Some(now) } else { read };
+                read = if readers == Some(ReaderScope::All) { Some(now) } else { read };
                 readers
             };
             (0..ticks).map(turn).collect()
         };
-        let (all, managed) = (Some(PassReaders::All), Some(PassReaders::Managed));
+        let (all, managed) = (Some(ReaderScope::All), Some(ReaderScope::Managed));
         assert_eq!(at(1_000, 9), [all, None, managed, None, all, None, managed, None, all]);
         assert_eq!(at(4_000, 3), [all, all, all]);
         assert_eq!(readers_due(None, false), all, "a client reads, or they were never read");
@@ -404,7 +404,7 @@ mod tests {
         let (publish, published) = watch::channel(Arc::new(empty.clone()));
         let of = (Arc::<Board>::default(), Arc::new(SystemClock) as Arc<dyn Clock>, Arc::new(Metrics::new()));
         let assembler = Assembler::new(empty, &Config::default());
-        let publisher = Arc::new(SnapshotPublisher::new(of, assembler, Walks::default(), publish));
+        let publisher = Arc::new(SnapshotPublisher::new(of, assembler, PassTrigger::default(), publish));
         let snapshots = Snapshots::new(published, Arc::clone(&publisher));
         publisher.defer();
         assert_eq!(snapshots.newest().epoch, 1, "the deferred tick is assembled");

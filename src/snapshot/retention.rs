@@ -33,7 +33,7 @@ impl Default for RetentionConfig {
 
 /// What an ended alloc's series amount to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Extent {
+pub struct SeriesSize {
     pub series: u64,
     pub bytes: u64,
 }
@@ -45,7 +45,7 @@ struct RetentionEntry {
     age_when_seen: Duration,
     /// The first snapshot that shows the end.
     version: u64,
-    extent: Extent,
+    series_size: SeriesSize,
     /// In order of `ended` calls: the oldest goes first.
     order: u64,
 }
@@ -72,18 +72,18 @@ impl Retention {
     }
 
     /// An alloc has ended: `version` is the first snapshot that shows it. `age`: how long ago that was.
-    pub fn ended(&mut self, id: &AllocId, now: Instant, age: Duration, version: u64, extent: Extent) {
+    pub fn ended(&mut self, id: &AllocId, now: Instant, age: Duration, version: u64, series_size: SeriesSize) {
         self.forget(id);
         let order = self.next_order;
         self.next_order += 1;
-        self.bytes = self.bytes.saturating_add(extent.bytes);
-        self.ended.insert(id.clone(), RetentionEntry { seen: now, age_when_seen: age, version, extent, order });
+        self.bytes = self.bytes.saturating_add(series_size.bytes);
+        self.ended.insert(id.clone(), RetentionEntry { seen: now, age_when_seen: age, version, series_size, order });
     }
 
     /// It is gone from the board, or runs again.
     pub fn forget(&mut self, id: &AllocId) {
         if let Some(ended) = self.ended.remove(id) {
-            self.bytes = self.bytes.saturating_sub(ended.extent.bytes);
+            self.bytes = self.bytes.saturating_sub(ended.series_size.bytes);
         }
     }
 
@@ -98,8 +98,8 @@ impl Retention {
             if age < least || (age < most && !delivered) {
                 return true;
             }
-            let lost = (!delivered).then_some((DropReason::Unread, ended.extent.series));
-            self.bytes = self.bytes.saturating_sub(ended.extent.bytes);
+            let lost = (!delivered).then_some((DropReason::Unread, ended.series_size.series));
+            self.bytes = self.bytes.saturating_sub(ended.series_size.bytes);
             retired.push(RetiredSeries { id: id.clone(), lost });
             false
         });
@@ -119,10 +119,10 @@ impl Retention {
                 break;
             }
             let Some(ended) = self.ended.remove(&id) else { continue };
-            self.bytes = self.bytes.saturating_sub(ended.extent.bytes);
+            self.bytes = self.bytes.saturating_sub(ended.series_size.bytes);
             // Without a scraper they count as lost, too: a later one might have received them.
             let delivered = acknowledged.is_some_and(|version| version >= ended.version);
-            let lost = (!delivered).then_some((DropReason::Budget, ended.extent.series));
+            let lost = (!delivered).then_some((DropReason::Budget, ended.series_size.series));
             retired.push(RetiredSeries { id, lost });
         }
         retired
@@ -140,7 +140,7 @@ mod tests {
     use proptest::prelude::*;
 
     const SECOND: Duration = Duration::from_secs(1);
-    const SIZE: Extent = Extent { series: 60, bytes: 8_000 };
+    const SIZE: SeriesSize = SeriesSize { series: 60, bytes: 8_000 };
 
     fn config() -> RetentionConfig {
         RetentionConfig { least: SECOND * 300, most: SECOND * 600, budget_bytes: 100_000 }

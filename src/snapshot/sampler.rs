@@ -1,4 +1,4 @@
-//! The one thread that reads: each tick, and at once when something on the board changes.
+//! The one thread that samples: at each tick, and at once when the board changes. A client's read may complete a tick.
 //!
 //! ```text
 //!         ┌──────── deadline reached ───► collect host, ask every reader, to the publisher (epoch + 1) ─┐
@@ -16,12 +16,12 @@ use tokio::sync::watch;
 
 use super::agent::{self, CollectorRecord, TASKS};
 use super::assemble::{Assembler, Moment, Tick};
-use super::publisher::{SnapshotPublisher, Snapshots, Walks};
+use super::publisher::{PassTrigger, SnapshotPublisher, Snapshots};
 use super::scrapers::Scrapers;
 use super::{Config, Snapshot, TickBefore};
 use crate::board::Board;
 use crate::board::devices::DeviceSource;
-use crate::collectors::{Collector, ErrorReason, Sampling, capability};
+use crate::collectors::{Collector, ErrorReason, SamplingContext, capability};
 use crate::host::clock::Clock;
 use crate::model::host::NodeInfo;
 use crate::model::metric::Samples;
@@ -42,7 +42,7 @@ pub struct Parts {
     pub board: Arc<Board>,
     /// `None`: no device is followed.
     pub devices: Option<Arc<dyn DeviceSource>>,
-    pub sampling: Arc<Sampling>,
+    pub sampling: Arc<SamplingContext>,
     pub collectors: Vec<Box<dyn Collector>>,
     pub info: Arc<NodeInfo>,
     pub metrics: Arc<Metrics>,
@@ -149,8 +149,9 @@ impl SamplerThread {
         let clocks = (parts.clock.instant(), parts.clock.now());
         let of = (Arc::clone(&parts.board), Arc::clone(&parts.clock), Arc::clone(&parts.metrics));
         let reports_ends = parts.info.can(capability::KERNEL_ENDS);
-        let walks = Walks { sampling: Some(Arc::clone(&parts.sampling)), reports_ends };
-        let publisher = Arc::new(SnapshotPublisher::new(of, Assembler::new(empty, &parts.config), walks, publish));
+        let pass_trigger = PassTrigger { sampling: Some(Arc::clone(&parts.sampling)), reports_ends };
+        let publisher =
+            Arc::new(SnapshotPublisher::new(of, Assembler::new(empty, &parts.config), pass_trigger, publish));
         // Asked once: to answer, it reads files.
         let threads = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
         SamplerThread { parts, publisher, heartbeat, records, clocks, threads, took: None, before: None }
@@ -242,7 +243,7 @@ impl SamplerThread {
 fn collect(
     collector: &mut dyn Collector,
     record: &mut CollectorRecord,
-    sampling: &Sampling,
+    sampling: &SamplingContext,
     out: &mut Samples,
     metrics: &Metrics,
     at: Timestamp,

@@ -41,7 +41,7 @@ impl Scraper {
 impl ScraperTable {
     /// Silent for so long: forgotten, nothing waits for it any more.
     pub const SILENCE: Duration = Duration::from_secs(600);
-    /// So many are waited for; of one address so many, which is more than any pair of Prometheis behind it has names.
+    /// So many are waited for; of one address so many: more than a pair of Prometheus servers behind one address needs.
     /// A scraper beyond that takes the place of one that was never seen to receive a body, or not lately. If there is
     /// none, it is served, but nothing waits for it.
     pub const KNOWN: usize = 64;
@@ -58,7 +58,7 @@ impl ScraperTable {
         }
     }
 
-    /// Whether there is a place for a newcomer; the unproven that was seen longest ago may lose his.
+    /// Whether there is a place for a newcomer; the unproven that was seen longest ago may lose its place.
     fn make_room(&mut self, newcomer: &ScraperKey, now: Instant) -> bool {
         let of_its_address = self.known.keys().filter(|k| k.address == newcomer.address).count();
         let crowded = of_its_address >= Self::KNOWN_OF_ONE_ADDRESS;

@@ -9,21 +9,21 @@ use crate::model::id::{JobId, TaskName};
 use crate::model::totals::{TaskTotals, Totals, add_each, observed_key, split_observed};
 use crate::model::usage::Usage;
 
-type Key = (JobId, TaskName, RunBy);
+type Key = (JobId, TaskName, WorkloadOrigin);
 
 /// Whether the tasks of a slot are managed or observed. The two count apart, though they may have the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum RunBy {
+pub(super) enum WorkloadOrigin {
     Managed,
     /// `None`: an earlier agent did not record the source of its totals.
     Observed(Option<AllocSource>),
 }
 
-impl RunBy {
+impl WorkloadOrigin {
     fn source(self) -> Option<AllocSource> {
         match self {
-            RunBy::Managed => Some(AllocSource::Managed),
-            RunBy::Observed(source) => source,
+            WorkloadOrigin::Managed => Some(AllocSource::Managed),
+            WorkloadOrigin::Observed(source) => source,
         }
     }
 }
@@ -52,7 +52,7 @@ struct WorkloadSlot {
 }
 
 impl Workloads {
-    pub(super) fn slot(&mut self, workload: &JobId, task: &TaskName, by: RunBy) -> usize {
+    pub(super) fn slot(&mut self, workload: &JobId, task: &TaskName, by: WorkloadOrigin) -> usize {
         let key = (workload.clone(), task.clone(), by);
         if let Some(slot) = self.index.get(&key) {
             return *slot;
@@ -86,19 +86,21 @@ impl Workloads {
         self.totals = Arc::clone(totals);
         self.observed = Arc::clone(observed);
         for (workload, task) in totals.workloads.keys() {
-            self.slot(workload, task, RunBy::Managed);
+            self.slot(workload, task, WorkloadOrigin::Managed);
         }
         for (key, task) in observed.workloads.keys() {
             let (source, workload) = split_observed(key);
-            self.slot(&workload, task, RunBy::Observed(source));
+            self.slot(&workload, task, WorkloadOrigin::Observed(source));
         }
         let mut retired = false;
         for slot in &mut self.slots {
             let (workload, task, by) = slot.key.clone();
             let now = match by {
-                RunBy::Managed => totals.workloads.get(&(workload, task)),
-                RunBy::Observed(Some(source)) => observed.workloads.get(&(observed_key(source, &workload), task)),
-                RunBy::Observed(None) => observed.workloads.get(&(workload, task)),
+                WorkloadOrigin::Managed => totals.workloads.get(&(workload, task)),
+                WorkloadOrigin::Observed(Some(source)) => {
+                    observed.workloads.get(&(observed_key(source, &workload), task))
+                }
+                WorkloadOrigin::Observed(None) => observed.workloads.get(&(workload, task)),
             };
             let same = match (now, &slot.totals) {
                 (Some(now), Some(before)) => Arc::ptr_eq(now, before),
@@ -169,7 +171,7 @@ impl Workloads {
                     }
                     let (workload, task, by) = slot.key.clone();
                     let ended = slot.totals.clone().unwrap_or_default();
-                    let (source, observed) = (by.source(), by != RunBy::Managed);
+                    let (source, observed) = (by.source(), by != WorkloadOrigin::Managed);
                     Arc::new(WorkloadView { workload, task, source, usage, ended, observed })
                 }
             };
@@ -278,7 +280,7 @@ mod tests {
         let mut workloads = Workloads::default();
         let _ = workloads.take_totals(&Arc::default(), &Arc::new(observed_totals));
         // A task of one of them runs.
-        let live = workloads.slot(&"web".into(), &"t".into(), RunBy::Observed(Some(AllocSource::Podman)));
+        let live = workloads.slot(&"web".into(), &"t".into(), WorkloadOrigin::Observed(Some(AllocSource::Podman)));
         let usage = Usage::from([(Field::cpu_usage_ns, 8)]);
         let views = workloads.views([(live, &usage)].into_iter(), std::iter::empty());
         let mut shown: Vec<_> = views.iter().map(|view| (view.source, view.usage.cpu_usage_ns())).collect();

@@ -19,7 +19,7 @@ use allostat::model::profile::Profile;
 use allostat::model::service::CheckStatus;
 use allostat::model::task::{Outcome, RestartReason, TaskState};
 use allostat::model::update::UpdateState;
-use allostat::snapshot::failed::FailedAllocs;
+use allostat::snapshot::failed::FailureCounts;
 use allostat::telemetry::durations::StartPhase;
 use allostat::telemetry::launches::LaunchOutcome;
 use allostat::telemetry::metrics::{DropReason, FoundAs, WatchedBy};
@@ -127,7 +127,7 @@ fn every_label_value_of_a_closed_list_is_in_that_list() {
     known.entry("reason").or_default().extend(RestartReason::ALL.map(RestartReason::as_str));
     known.entry("reason").or_default().extend(RestartCause::ALL.map(RestartCause::as_str));
     known.entry("reason").or_default().extend(ErrorReason::ALL.map(ErrorReason::as_str));
-    known.entry("reason").or_default().extend(FailedAllocs::REASONS);
+    known.entry("reason").or_default().extend(FailureCounts::REASONS);
     known.entry("reason").or_default().extend(DropReason::ALL.map(DropReason::as_str));
     known.entry("reason").or_default().extend(LossReason::ALL.map(LossReason::as_str));
     known.entry("outcome").or_default().extend(LaunchOutcome::ALL.map(LaunchOutcome::as_str));

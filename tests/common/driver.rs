@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use allostat::collectors::{FdBudget, Sampling};
+use allostat::collectors::{FdBudget, SamplingContext};
 use allostat::host::clock::SystemClock;
 use allostat::host::hierarchy::Layout;
 use allostat::host::process;
@@ -11,13 +11,13 @@ use allostat::runner::drivers::{DriverContext, SupervisorPool};
 
 use super::programs::allostat;
 
-pub fn sampling() -> Arc<Sampling> {
+pub fn sampling() -> Arc<SamplingContext> {
     let roots = Roots::default();
     let layout = Layout::detect(&roots).expect("mountinfo must be readable");
-    Sampling::new(roots, layout, FdBudget::from_limit())
+    SamplingContext::new(roots, layout, FdBudget::from_limit())
 }
 
-pub fn driver_context(sampling: Arc<Sampling>) -> DriverContext {
+pub fn driver_context(sampling: Arc<SamplingContext>) -> DriverContext {
     DriverContext {
         boot_id: process::boot_id(&sampling.roots).expect("/proc must be there"),
         sampling,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::common::{Description, description, is_root, must_have_pass, patience, wait_for, work_in};
-use allostat::collectors::{KernelPass, Sampling, TaskReader};
+use allostat::collectors::{KernelPass, SamplingContext, TaskReader};
 use allostat::host::cgroup::Cgroup;
 use allostat::host::hierarchy::{CgroupVersion, Hierarchy, Layout};
 use allostat::host::roots::Roots;
@@ -54,7 +54,7 @@ fn every_value_is_that_of_its_file(description: &[u8]) {
     assert_eq!(pass.distrusted_files(), Vec::<String>::new(), "at start rows and files say the same");
     sampling.set_kernel_pass(pass);
     let plain = scene.sampling();
-    let of = |sampling: &Arc<Sampling>| {
+    let of = |sampling: &Arc<SamplingContext>| {
         let reader = |(path, _): &(CgroupPath, _)| TaskReader::for_cgroup(sampling, path.clone());
         // As managed, and as observed ones, whose rows have the modes of CPU time too.
         scene.tasks.iter().flat_map(|task| [reader(task), reader(task).read_only()]).collect::<Vec<_>>()
@@ -183,7 +183,7 @@ fn later_agent_reads_no_less_cpu_time_of_any_mode_of_managed_tasks() {
     let sampling = scene.sampling_by_rows(&description);
     let plain = scene.sampling();
     let path = &scene.tasks[0].0.clone();
-    let of = |sampling: &Arc<Sampling>| TaskReader::for_cgroup(sampling, path.clone());
+    let of = |sampling: &Arc<SamplingContext>| TaskReader::for_cgroup(sampling, path.clone());
     for round in 0..10 {
         let reader = of(&sampling);
         drop(read(&reader, Instant::now()));
@@ -261,7 +261,12 @@ fn setting_is_read_again_when_its_row_changed_and_not_before() {
 }
 
 /// Charges so much to the first task. Gives whether a tick saw that, right to the byte and without reading a file.
-fn is_seen_without_a_file(scene: &Scene, sampling: &Arc<Sampling>, readers: &[TaskReader; 3], mib: usize) -> bool {
+fn is_seen_without_a_file(
+    scene: &Scene,
+    sampling: &Arc<SamplingContext>,
+    readers: &[TaskReader; 3],
+    mib: usize,
+) -> bool {
     let [first, second, by_files] = readers;
     let directories = scene.tasks[0].1.places.iter().map(|place| place.directory.as_path());
     let rss = |reader: &TaskReader| reader.latest().expect("it was read").usage.memory_rss_bytes();
@@ -356,11 +361,11 @@ fn cgroups_that_come_or_go_are_noticed_where_all_are_walked() {
     let hierarchies = scene.layout.hierarchies().iter().enumerate();
     let homes: Vec<usize> = hierarchies.filter(|(_, home)| is_walked(home)).map(|(at, _)| at).collect();
     let below = scene.open(&description).expect("this host has a kernel pass");
-    assert_eq!(below.population(&homes), None, "of others nothing is known");
+    assert_eq!(below.cgroup_set_generation(&homes), None, "of others nothing is known");
     let pass = scene.open_at(&description, &CgroupPath::from("/")).expect("this host has a kernel pass");
     let present = || {
         pass.take_all(&scene.layout, Instant::now());
-        pass.population(&homes)
+        pass.cgroup_set_generation(&homes)
     };
     let Some(first) = present() else {
         assert!(!must_have_pass(), "a guest's kernel walks all that there is");

@@ -6,7 +6,7 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Instant;
 
-use allostat::collectors::{FdBudget, KernelPass, KernelPassError, Sampling, TaskReader};
+use allostat::collectors::{FdBudget, KernelPass, KernelPassError, SamplingContext, TaskReader};
 use allostat::host::cgroup::Cgroup;
 use allostat::host::hierarchy::{CgroupVersion, Layout};
 use allostat::host::roots::Roots;
@@ -97,14 +97,14 @@ impl Scene {
         self.held = Some(held);
     }
 
-    pub fn sampling(&self) -> Arc<Sampling> {
+    pub fn sampling(&self) -> Arc<SamplingContext> {
         let layout = Layout::detect(&Roots::default()).expect("mountinfo is readable");
         // No descriptor is kept, so that each file that is read is counted.
-        Sampling::new(Roots::default(), layout, FdBudget::of(0))
+        SamplingContext::new(Roots::default(), layout, FdBudget::of(0))
     }
 
     /// The same with a kernel pass.
-    pub fn sampling_by_rows(&self, description: &[u8]) -> Arc<Sampling> {
+    pub fn sampling_by_rows(&self, description: &[u8]) -> Arc<SamplingContext> {
         let sampling = self.sampling();
         sampling.set_kernel_pass(self.open(description).unwrap_or_else(|why| panic!("{}", why.reason())));
         sampling
@@ -137,7 +137,7 @@ pub fn read_at(reader: &TaskReader, now: Instant) -> Arc<Usage> {
 }
 
 /// One reading by rows, between two by files.
-pub fn between(sampling: &Sampling, passed: &TaskReader, plain: &TaskReader) -> [Arc<Usage>; 3] {
+pub fn between(sampling: &SamplingContext, passed: &TaskReader, plain: &TaskReader) -> [Arc<Usage>; 3] {
     let before = read(plain, Instant::now());
     let now = Instant::now();
     sampling.take_pass(now);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use allostat::collectors::{KernelPass, KernelPassError, Sampling, TaskReader};
+use allostat::collectors::{KernelPass, KernelPassError, SamplingContext, TaskReader};
 use allostat::host::bpf::BpfError;
 use allostat::host::hierarchy::Layout;
 use allostat::host::roots::Roots;
@@ -82,7 +82,7 @@ fn a_field_that_is_elsewhere_or_nowhere_is_read_from_its_file() {
             Err(why) => panic!("{how}: {}", why.reason()),
         }
         let plain = scene.sampling();
-        let of = |sampling: &Arc<Sampling>, task: usize| {
+        let of = |sampling: &Arc<SamplingContext>, task: usize| {
             TaskReader::for_cgroup(sampling, scene.tasks[task].0.clone()).read_only()
         };
         for task in 0..2 {
@@ -107,7 +107,7 @@ fn shown_wrongly(bytes: &[u8], fields: &[Field], suffer: impl FnOnce(&mut Scene)
     scene.work(0, &["hold", "60000"]);
     let (sampling, plain) = (scene.sampling(), scene.sampling());
     sampling.set_kernel_pass(scene.open(bytes).unwrap_or_else(|why| panic!("{}", why.reason())));
-    let of = |sampling: &Arc<Sampling>| TaskReader::for_cgroup(sampling, scene.tasks[0].0.clone()).read_only();
+    let of = |sampling: &Arc<SamplingContext>| TaskReader::for_cgroup(sampling, scene.tasks[0].0.clone()).read_only();
     let (by_rows, by_files) = (of(&sampling), of(&plain));
     let mut now = Instant::now();
     by_rows.read_change(now, Timestamp(1), false).expect("it is there");
@@ -242,7 +242,7 @@ fn program_refused_by_the_verifier_is_reported_and_files_are_read_instead() {
     assert!(reason.contains("bpf_context access") && reason.ends_with("files are read instead"), "{reason}");
     // As an agent goes on then.
     let (sampling, plain) = (scene.sampling(), scene.sampling());
-    let of = |sampling: &Arc<Sampling>| TaskReader::for_cgroup(sampling, scene.tasks[1].0.clone());
+    let of = |sampling: &Arc<SamplingContext>| TaskReader::for_cgroup(sampling, scene.tasks[1].0.clone());
     let readers = [of(&sampling), of(&plain)];
     let opened = sampling.budget.reopened();
     wait_for("the same from files", Duration::from_secs(20) * patience(), || {

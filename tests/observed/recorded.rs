@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allostat::board::Board;
-use allostat::collectors::{FdBudget, Sampling};
+use allostat::collectors::{FdBudget, SamplingContext};
 use allostat::exporters::prometheus::{Format, encode};
 use allostat::exporters::walk::{Filter, Walk};
 use allostat::host::clock::SystemClock;
@@ -37,7 +37,7 @@ fn long() -> Duration {
 struct RecordedScene {
     host: Recorded,
     observer: Observer,
-    sampling: Arc<Sampling>,
+    sampling: Arc<SamplingContext>,
     board: Arc<Board>,
     metrics: Arc<Metrics>,
     dir: tempfile::TempDir,
@@ -65,7 +65,7 @@ impl RecordedScene {
             observe::Config { docker_socket: roots.file("/run/docker.sock"), ..observe::Config::default() };
         set(&mut config);
         let keep = observe::RecordLocation { path: dir.path().join("kept"), boot_id: BootId("boot".into()) };
-        let sampling = Sampling::new(roots, layout, FdBudget::of(10_000));
+        let sampling = SamplingContext::new(roots, layout, FdBudget::of(10_000));
         let (board, metrics) = (Arc::<Board>::default(), Arc::new(Metrics::new()));
         let parts = observe::Parts {
             config,

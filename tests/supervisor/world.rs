@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use allostat::collectors::Sampling;
+use allostat::collectors::SamplingContext;
 use allostat::host::cgroup::Cgroup;
 use allostat::model::id::CgroupPath;
 use allostat::model::job::{JobKind, Task};
@@ -17,7 +17,7 @@ use crate::common::{Cgroups, driver_context, patience, sampling, test_dir, workl
 
 pub struct World {
     pub driver: Arc<dyn Driver>,
-    pub sampling: Arc<Sampling>,
+    pub sampling: Arc<SamplingContext>,
     pub cgroups: Cgroups,
     pub dir: tempfile::TempDir,
     with_cgroups: bool,

@@ -23,7 +23,7 @@ use allostat::model::task::{Exit, ExitStatus, LostOutput, Outcome, TaskState, Ta
 use allostat::model::totals::Totals;
 use allostat::model::units::Timestamp;
 use allostat::model::usage::{Field, Usage};
-use allostat::snapshot::assemble::{self, AllocRequest, Assembler, Moment, Readings, Tick};
+use allostat::snapshot::assemble::{self, AllocRequest, Assembler, Moment, ReadingProvider, Tick};
 use allostat::snapshot::{Config, Snapshot};
 
 /// 2026-01-02 03:04:05 UTC: nothing in a golden file depends on the day.
@@ -161,7 +161,7 @@ impl TaskReadings {
     }
 }
 
-impl Readings for TaskReadings {
+impl ReadingProvider for TaskReadings {
     fn read(&mut self, requests: &[AllocRequest<'_>]) -> Vec<Option<assemble::AllocReadings>> {
         let of = |alloc: &PublishedAlloc| assemble::AllocReadings {
             tasks: (0..alloc.identity.tasks.len()).map(|n| self.get(alloc, Some(n))).collect(),

@@ -33,7 +33,7 @@ static METRICS: &[&MetricDesc] = &[&SIZE, &AVAILABLE];
 
 /// Size of the file system of one directory.
 #[derive(Debug, Clone, Copy)]
-struct DirectorySize {
+struct FilesystemSpace {
     size: u64,
     available: u64,
 }
@@ -41,16 +41,16 @@ struct DirectorySize {
 /// Size of the file systems that hold the agent's directories: name of each directory, and the probe of its file
 /// system. The path itself is not exposed as a metric label.
 #[derive(Debug)]
-pub(super) struct FilesystemCollector(Vec<(&'static str, BlockingProbe<DirectorySize>)>);
+pub(super) struct AgentDirectoryCollector(Vec<(&'static str, BlockingProbe<FilesystemSpace>)>);
 
-impl FilesystemCollector {
+impl AgentDirectoryCollector {
     /// A directory is left out if its thread cannot be created.
-    pub(super) fn new(directories: Vec<AgentDirectory>) -> FilesystemCollector {
+    pub(super) fn new(directories: Vec<AgentDirectory>) -> AgentDirectoryCollector {
         let probe = |(name, path): AgentDirectory| {
             let target = format!("the file system of {}", path.display());
             Some((name, BlockingProbe::new("statvfs", target, move || read_space(&path))?))
         };
-        FilesystemCollector(directories.into_iter().filter_map(probe).collect())
+        AgentDirectoryCollector(directories.into_iter().filter_map(probe).collect())
     }
 
     fn collect_at(&mut self, now: Instant, out: &mut Samples) -> Result<(), CollectError> {
@@ -79,15 +79,15 @@ impl FilesystemCollector {
     }
 }
 
-fn read_space(path: &Path) -> Result<DirectorySize, CollectError> {
+fn read_space(path: &Path) -> Result<FilesystemSpace, CollectError> {
     let found = rustix::fs::statvfs(path).map_err(|errno| ReadError::new(path, errno.into()))?;
-    Ok(DirectorySize {
+    Ok(FilesystemSpace {
         size: found.f_blocks.saturating_mul(found.f_frsize),
         available: found.f_bavail.saturating_mul(found.f_frsize),
     })
 }
 
-impl Collector for FilesystemCollector {
+impl Collector for AgentDirectoryCollector {
     fn name(&self) -> &'static str {
         "filesystem"
     }
@@ -116,7 +116,7 @@ mod tests {
     use crate::model::metric::Value;
 
     /// Repeats until the given number of samples or an error arrives: the threads need a moment.
-    fn answered(filesystem: &mut FilesystemCollector, samples: usize) -> (Samples, Result<(), CollectError>) {
+    fn answered(filesystem: &mut AgentDirectoryCollector, samples: usize) -> (Samples, Result<(), CollectError>) {
         for _ in 0..6_000 {
             let mut out = Samples::default();
             let result = filesystem.collect_at(Instant::now(), &mut out);
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn size_and_what_is_left_are_shown_by_directory_families_together() {
         let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let mut filesystem = FilesystemCollector::new(vec![("a", a.path().to_owned()), ("b", b.path().to_owned())]);
+        let mut filesystem = AgentDirectoryCollector::new(vec![("a", a.path().to_owned()), ("b", b.path().to_owned())]);
         let (out, result) = answered(&mut filesystem, 4);
         assert!(result.is_ok());
         let later = Instant::now() + Duration::from_secs(3);
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_directory_that_is_not_there_gives_no_value() {
-        let mut filesystem = FilesystemCollector::new(vec![("data", "/no/such/directory".into())]);
+        let mut filesystem = AgentDirectoryCollector::new(vec![("data", "/no/such/directory".into())]);
         let (out, result) = answered(&mut filesystem, 2);
         assert!(out.0.is_empty() && result.is_err());
     }
@@ -156,8 +156,8 @@ mod tests {
             std::thread::park();
         };
         let mut probe = BlockingProbe::new("hangs", "what hangs".to_owned(), hang).unwrap();
-        probe.last = Some((DirectorySize { size: 1, available: 1 }, Instant::now()));
-        let mut filesystem = FilesystemCollector(vec![("data", probe)]);
+        probe.last = Some((FilesystemSpace { size: 1, available: 1 }, Instant::now()));
+        let mut filesystem = AgentDirectoryCollector(vec![("data", probe)]);
         let start = Instant::now();
         let mut out = Samples::default();
         assert!(filesystem.collect_at(start, &mut out).is_ok(), "the question has just been asked");

@@ -40,9 +40,9 @@ const fn gauge(name: &'static str, help: &'static str) -> MetricDesc {
 
 /// Use and size of the kernel's tables of limited size.
 #[derive(Debug)]
-pub(super) struct LimitCollector;
+pub(super) struct KernelTableCollector;
 
-impl Collector for LimitCollector {
+impl Collector for KernelTableCollector {
     fn name(&self) -> &'static str {
         "limits"
     }
@@ -96,7 +96,7 @@ mod tests {
     fn tables_are_shown_with_their_limits_and_an_absent_one_is_not() {
         let (_dir, roots) = host(&[("proc/sys/fs/file-nr", "1952\t0\t65536\n")]);
         let mut out = Samples::default();
-        LimitCollector.collect(&roots, &mut out).unwrap();
+        KernelTableCollector.collect(&roots, &mut out).unwrap();
         assert_eq!(lines(&out), ["file_handles{} Int(1952)", "file_handles_limit{} Int(65536)"]);
     }
 
@@ -108,7 +108,7 @@ mod tests {
             ("proc/sys/net/netfilter/nf_conntrack_max", "262144\n"),
         ]);
         let mut out = Samples::default();
-        assert!(LimitCollector.collect(&roots, &mut out).is_err());
+        assert!(KernelTableCollector.collect(&roots, &mut out).is_err());
         assert_eq!(lines(&out), ["conntrack_entries{} Int(12)", "conntrack_entries_limit{} Int(262144)"]);
     }
 }

@@ -128,8 +128,8 @@ static PARTS: [(&MetricDesc, ReadValue); 15] = [
     (&FREE, |info| info.free),
     (&BUFFERS, |info| info.buffers),
     (&USED, |info| {
-        let rest = info.free?.checked_add(info.buffers?)?.checked_add(info.cached?)?;
-        Some(info.total?.saturating_sub(rest))
+        let unused = info.free?.checked_add(info.buffers?)?.checked_add(info.cached?)?;
+        Some(info.total?.saturating_sub(unused))
     }),
     (&ANONYMOUS, |info| info.anonymous),
     (&SHARED, |info| info.shared),

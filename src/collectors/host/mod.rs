@@ -24,17 +24,17 @@ pub(super) fn all(directories: Vec<AgentDirectory>) -> Vec<Box<dyn Collector>> {
         Box::<cpu::CpuCollector>::default(),
         Box::new(memory::MemoryCollector),
         Box::new(pressure::PressureCollector),
-        Box::new(filesystem::FilesystemCollector::new(directories)),
+        Box::new(filesystem::AgentDirectoryCollector::new(directories)),
         Box::<network::NetworkCollector>::default(),
         Box::new(load::LoadCollector),
         Box::<disk::DiskCollector>::default(),
         Box::<mounts::MountCollector>::default(),
         Box::new(vmstat::VmstatCollector),
-        Box::new(limits::LimitCollector),
+        Box::new(limits::KernelTableCollector),
         Box::new(clock::ClockCollector),
         Box::new(raid::RaidCollector),
         Box::new(bonding::BondingCollector),
-        Box::<units::UnitCollector>::default(),
+        Box::<units::FailedUnitCollector>::default(),
     ]
 }
 

@@ -40,13 +40,13 @@ static METRICS: &[&MetricDesc] = &[&COUNT, &INFO];
 
 /// Failed units of the host's systemd.
 #[derive(Debug, Default)]
-pub(super) struct UnitCollector {
+pub(super) struct FailedUnitCollector {
     /// `None`: it was not needed yet, or its thread could not be created.
     probe: Option<BlockingProbe<Vec<String>>>,
     requested_at: Option<Instant>,
 }
 
-impl UnitCollector {
+impl FailedUnitCollector {
     fn collect_at(&mut self, now: Instant, out: &mut Samples) -> Result<(), CollectError> {
         let Some(probe) = &mut self.probe else { return Ok(()) };
         probe.take(now)?;
@@ -64,7 +64,7 @@ impl UnitCollector {
     }
 }
 
-impl Collector for UnitCollector {
+impl Collector for FailedUnitCollector {
     fn name(&self) -> &'static str {
         "units"
     }
@@ -99,16 +99,16 @@ mod tests {
     use super::*;
 
     /// Answers of the probe come from the channel.
-    fn collector() -> (UnitCollector, mpsc::SyncSender<Result<Vec<String>, CollectError>>) {
+    fn collector() -> (FailedUnitCollector, mpsc::SyncSender<Result<Vec<String>, CollectError>>) {
         let (answer, answers) = mpsc::sync_channel(0);
         let probe = BlockingProbe::new("failed-units", "systemd".to_owned(), move || {
             answers.recv().unwrap_or_else(|_| Err(CollectError::Absent("closed".to_owned())))
         });
-        (UnitCollector { probe, requested_at: None }, answer)
+        (FailedUnitCollector { probe, requested_at: None }, answer)
     }
 
     /// Waits until the probe's thread has handed over what was sent.
-    fn next_lines(collector: &mut UnitCollector, now: Instant) -> Result<Vec<String>, CollectError> {
+    fn next_lines(collector: &mut FailedUnitCollector, now: Instant) -> Result<Vec<String>, CollectError> {
         while collector.probe.as_ref().is_some_and(BlockingProbe::is_pending) {
             collector.probe.as_mut().unwrap().take(now)?;
             std::thread::yield_now();

@@ -27,7 +27,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde::ser::{SerializeSeq, Serializer};
 
-use crate::collectors::EarlierReading;
+use crate::collectors::RateBaseline;
 use crate::model::alloc::{AllocSource, Measured, TaskIdentity};
 use crate::model::answer::Detail;
 use crate::model::id::{AllocId, GroupName, JobId, TaskName};
@@ -281,7 +281,7 @@ struct TaskBefore {
 
 impl TaskBefore {
     /// `before`: of the running attempt, which lies on top of the attempts that ended.
-    fn of(task: &TaskView, before: &EarlierReading) -> Option<TaskBefore> {
+    fn of(task: &TaskView, before: &RateBaseline) -> Option<TaskBefore> {
         let attempt = task.attempt.as_ref()?;
         let value = |field: Field| {
             let grown = attempt.get(field)?.checked_sub(before.usage.get(field)?)?;

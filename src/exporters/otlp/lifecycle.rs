@@ -214,7 +214,7 @@ async fn known(items: &[Item], snapshots: &mut Snapshots) -> Option<Arc<Snapshot
         if snapshot.epoch > 0 && (is_late || items.iter().filter_map(event).all(|event| has(&snapshot, event))) {
             return Some(snapshot);
         }
-        snapshots.expect();
+        snapshots.announce_read();
         snapshots.changed().await.ok()?;
     }
 }

@@ -196,7 +196,7 @@ fn jobs(snapshot: &Snapshot, metrics: &Metrics) -> Vec<JobRow> {
     for workload in snapshot.workloads.iter().filter(|w| !w.observed).map(|w| &w.workload) {
         all.entry(workload.clone()).or_default().0 = true;
     }
-    for workload in snapshot.ended.alloc_run.keys() {
+    for workload in snapshot.ended_totals.alloc_run.keys() {
         all.entry(workload.clone()).or_default();
     }
     for (workload, durations) in metrics.durations.all() {

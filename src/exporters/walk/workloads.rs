@@ -18,7 +18,7 @@ use crate::model::task::{LostOutput, Outcome};
 use crate::model::totals::LatestExemplars;
 use crate::model::units::{Nanos, Timestamp};
 use crate::snapshot::WorkloadView;
-use crate::snapshot::failed::FailedAllocs;
+use crate::snapshot::failed::FailureCounts;
 use crate::snapshot::restarts::{self, reports_outcome};
 use crate::telemetry::durations::{self, Durations, KILLS, STARTS};
 
@@ -112,20 +112,20 @@ fn exits(out: &mut Families<'_, impl Listener>, views: &[&WorkloadView]) {
 
 fn jobs(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     let (snapshot, jobs) = (walk.snapshot, walk.jobs.iter());
-    let reasons = by("reason", FailedAllocs::REASONS);
+    let reasons = by("reason", FailureCounts::REASONS);
     let failed = jobs.clone().map(|job| {
         let failed = snapshot.failed.get(&job.workload).copied().unwrap_or_default();
         failed.by_reason().map(|n| int(n).filter(|_| job.is_known))
     });
     out.all(&FAILED_ALLOCS, &JOB_ROWS, &reasons, failed);
     let reschedules = jobs.clone().map(|job| {
-        let count = snapshot.ended.reschedules.get(&job.workload).copied();
+        let count = snapshot.ended_totals.reschedules.get(&job.workload).copied();
         [count.or_else(|| job.is_known.then_some(0)).and_then(int)]
     });
     out.all(&RESCHEDULES, &JOB_ROWS, SINGLE, reschedules);
     let outcomes = by("outcome", Outcome::ALL.map(Outcome::as_str));
     let run = jobs.map(|job| {
-        let run = snapshot.ended.alloc_run.get(&job.workload).copied();
+        let run = snapshot.ended_totals.alloc_run.get(&job.workload).copied();
         let run = run.or_else(|| job.is_known.then_some([Nanos::ZERO; Outcome::ALL.len()]));
         Outcome::ALL.map(|outcome| run.and_then(|run| plain(Value::Nanos(run[outcome.index()].0))))
     });

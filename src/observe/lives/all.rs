@@ -5,23 +5,23 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::state::{HiddenReason, Lives, Measures, State};
+use super::state::{HiddenReason, LifeTypes, Lives, State};
 
 /// The lives at all paths. Concurrency: single owner.
 #[derive(Debug, Default)]
-pub(in crate::observe) struct AllLives<M: Measures> {
+pub(in crate::observe) struct AllLives<M: LifeTypes> {
     by_path: HashMap<Arc<str>, Box<Lives<M>>>,
     /// By their next deadlines.
     due: BTreeSet<(Instant, Arc<str>)>,
     empty: BTreeSet<Arc<str>>,
     naming: BTreeSet<Arc<str>>,
-    late: usize,
+    removed_unnamed: usize,
     placed: usize,
     over_limit: BTreeSet<Arc<str>>,
     names: usize,
 }
 
-impl<M: Measures> AllLives<M> {
+impl<M: LifeTypes> AllLives<M> {
     pub(in crate::observe) fn get(&self, path: &str) -> Option<&Lives<M>> {
         self.by_path.get(path).map(|lives| &**lives)
     }
@@ -53,7 +53,7 @@ impl<M: Measures> AllLives<M> {
         let is_over_limit = matches!(lives.state(), State::Aside(HiddenReason::Limit));
         change(&mut self.over_limit, path_if(is_over_limit), is_added);
         for (count, is_one) in [
-            (&mut self.late, lives.late.is_some()),
+            (&mut self.removed_unnamed, lives.removed_unnamed.is_some()),
             (&mut self.placed, lives.is_placed()),
             (&mut self.names, lives.name.is_some()),
         ] {
@@ -79,7 +79,7 @@ impl<M: Measures> AllLives<M> {
     }
     /// Number of lives that are measured and wait for their names.
     pub(in crate::observe) fn waiting(&self) -> usize {
-        self.naming.len() + self.late
+        self.naming.len() + self.removed_unnamed
     }
     /// Number of paths in a place that has to be cleared once the task is gone.
     pub(in crate::observe) fn placed(&self) -> usize {
@@ -103,7 +103,7 @@ impl<M: Measures> AllLives<M> {
     /// Size of each table.
     #[cfg(test)]
     pub(in crate::observe) fn sizes(&self) -> [usize; 8] {
-        let AllLives { by_path, due, empty, naming, late, placed, over_limit, names } = self;
-        [by_path.len(), due.len(), empty.len(), naming.len(), *late, *placed, over_limit.len(), *names]
+        let AllLives { by_path, due, empty, naming, removed_unnamed, placed, over_limit, names } = self;
+        [by_path.len(), due.len(), empty.len(), naming.len(), *removed_unnamed, *placed, over_limit.len(), *names]
     }
 }

@@ -10,14 +10,14 @@
 //!                 └──► Empty     │                        │
 //!                        a process: check                 │
 //!                                ▼    named, or 10 s      ▼    exit status, or 12 s
-//!                           UnnamedLife ────────────► EndingLife ────────────────► ended
+//!                    RemovedUnnamedLife ────────────► EndingLife ────────────────► ended
 //!                                ▲ 20 ms without another
-//!  end records of no measured life   (they wait behind an UnnamedLife)
+//!  end records of no measured life   (they wait behind a RemovedUnnamedLife)
 //! ```
-//! The cgroup at the path is the newest life. Before it there may be an `EndingLife`, then an `UnnamedLife`, then those
-//! that wait behind it. A life is shown only after all before it have ended: one path shows one life at a time, and the
-//! ends come in the order of the lives. A life that follows ends the wait for an exit status; a life without a name
-//! blocks those that follow.
+//! The cgroup at the path is the newest life. Before it there may be an `EndingLife`, then a `RemovedUnnamedLife`, then
+//! those that wait behind it. A life is shown only after all before it have ended: one path shows one life at a time,
+//! and the ends come in the order of the lives. A life that follows ends the wait for an exit status; a life without a
+//! name blocks those that follow.
 //!
 //! The driver (`observer`) carries out the actions. What follows from one at once is an event again: `NotQueued`,
 //! `Exited`, `Occupied`.
@@ -34,9 +34,9 @@ mod orders;
 mod tests;
 
 pub(super) use all::AllLives;
-pub(super) use notes::LifeNotes;
+pub(super) use notes::LifeExits;
 pub(super) use state::{
-    Action, BriefLife, CheckOutcome, Event, HiddenReason, Lives, MeasuredLife, Measures, PathFacts, RecoveredLife,
+    Action, CheckOutcome, Event, HiddenReason, LifeTypes, Lives, MeasuredLife, PathFacts, RecordedLife, RecoveredLife,
     RemovalRecord, State,
 };
 pub(super) use step::step;

@@ -10,7 +10,7 @@ const SIGKILL: u8 = 9;
 
 /// What the kernel has reported about one life so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(in crate::observe) struct LifeNotes {
+pub(in crate::observe) struct LifeExits {
     /// Bit set of the hierarchies that reported the removal.
     pub(super) homes: u64,
     /// Number of processes that ended in it.
@@ -26,7 +26,7 @@ pub(in crate::observe) struct LifeNotes {
     pub(in crate::observe) is_whole: bool,
 }
 
-impl LifeNotes {
+impl LifeExits {
     pub(in crate::observe) fn has(&self, home: usize) -> bool {
         self.homes & bit(home) != 0
     }
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_container_ends_as_its_first_process_and_everything_else_as_its_last() {
-        let mut notes = LifeNotes::default();
+        let mut notes = LifeExits::default();
         let init = |level, end| EndNotes { init: Some((level, end)), ..ended(end, 70) };
         notes.record_below(ExitRule::FirstProcess, "/a/b", &init(2, KILLED));
         notes.record(3, &EndNotes { last_at: 60, ..init(1, CODE_3) }, false);
@@ -156,20 +156,20 @@ mod tests {
         };
         assert_eq!(facts(ExitRule::FirstProcess), expected(ExitStatus::Code(3), false), "the outermost namespace's");
         assert_eq!(facts(ExitRule::LastProcess), expected(ExitStatus::Signal(9), true));
-        let mut killed = LifeNotes::default();
+        let mut killed = LifeExits::default();
         killed.record(3, &init(1, KILLED), false);
         assert_eq!(
             killed.facts(ExitRule::FirstProcess, Timestamp),
             Some(expected(ExitStatus::Code(137), true)),
             "as runtimes say it"
         );
-        assert_eq!(LifeNotes::default().facts(ExitRule::FirstProcess, Timestamp), None, "nothing has ended in it");
+        assert_eq!(LifeExits::default().facts(ExitRule::FirstProcess, Timestamp), None, "nothing has ended in it");
     }
 
     #[test]
     fn end_that_no_process_of_a_step_reports_has_its_time_and_the_reason() {
         let ranks = ExitRule::Ranks("task_");
-        let mut notes = LifeNotes::default();
+        let mut notes = LifeExits::default();
         notes.record_below(ranks, "/job_1/step_0/user", &ended(ProcessEnd { status: 0, oom_victim: false }, 60));
         notes.record(3, &NONE, false);
         for by in [ranks, ExitRule::Ignored] {
@@ -185,7 +185,7 @@ mod tests {
     fn oom_kill_is_reported_by_the_one_hierarchy_that_counts_it() {
         let (chosen, killed) = (KILLED, ProcessEnd { oom_victim: false, ..KILLED });
         for order in [[chosen, killed], [killed, chosen]] {
-            let mut notes = LifeNotes::default();
+            let mut notes = LifeExits::default();
             order.iter().zip([3, 7]).for_each(|(end, home)| {
                 notes.record(home, &EndNotes { init: Some((1, *end)), ..ended(*end, 70) }, false);
             });

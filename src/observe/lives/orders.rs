@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::*;
-use crate::collectors::{FdBudget, Sampling, TaskReader};
+use crate::collectors::{FdBudget, SamplingContext, TaskReader};
 use crate::host::hierarchy::Layout;
 use crate::host::roots::Roots;
 use crate::kernel::bpf::exits::{EndNotes, ProcessEnd};
@@ -26,10 +26,10 @@ use crate::observe::exits::ExitFacts;
 use crate::observe::identity::{RecognisedTask, TaskNaming};
 use crate::observe::table::{NewTask, ObservedAllocs};
 
-static SAMPLING: LazyLock<Arc<Sampling>> = LazyLock::new(|| {
+static SAMPLING: LazyLock<Arc<SamplingContext>> = LazyLock::new(|| {
     let roots = Roots::default();
     let layout = Layout::detect(&roots).unwrap();
-    Sampling::new(roots, layout, FdBudget::of(10))
+    SamplingContext::new(roots, layout, FdBudget::of(10))
 });
 
 const PATH: &str = "/docker/web";
@@ -162,7 +162,7 @@ impl RandomHost {
 #[derive(Debug, Default)]
 struct ReaderMeasures;
 
-impl Measures for ReaderMeasures {
+impl LifeTypes for ReaderMeasures {
     type Task = Arc<TestLife>;
     type Record = TestRecord;
 }
@@ -197,7 +197,7 @@ impl PathFacts<ReaderMeasures> for RandomHost {
     fn keeps(&self, _: &RecognisedTask, naming: &TaskNaming) -> bool {
         naming.native != "excluded"
     }
-    fn measure(&self, life: &BriefLife<ReaderMeasures>) -> Result<Arc<TestLife>, HiddenReason> {
+    fn measure(&self, life: &RecordedLife<ReaderMeasures>) -> Result<Arc<TestLife>, HiddenReason> {
         if self.is_full { Err(HiddenReason::Limit) } else { Ok(RandomHost::measure(life.records[0].raw.number)) }
     }
     fn has_room_for_name(&self) -> bool {
@@ -321,7 +321,7 @@ impl LifeModel {
                 // As the driver does: what is there now ends the life whose records are being gathered.
                 self.happens(Event::Gathered { is_followed: true });
                 let (found, task, inode) = (self.found(), RandomHost::measure(self.host.next()), self.host.inode);
-                CheckOutcome::Ready(Box::new(MeasuredLife { found, task, inode, notes: LifeNotes::default() }))
+                CheckOutcome::Ready(Box::new(MeasuredLife { found, task, inode, notes: LifeExits::default() }))
             }
         };
         self.happens(Event::Checked(verdict));
@@ -355,7 +355,7 @@ impl LifeModel {
             let (lives, actions) = step(lives, event, &self.host);
             check_order(&lives);
             if is_due {
-                let late = lives.late.as_ref().map(|late| late.until);
+                let late = lives.removed_unnamed.as_ref().map(|late| late.until);
                 let over = lives.ending.as_ref().map(|ending| ending.until).into_iter().chain(late);
                 assert!(over.into_iter().all(|at| at > self.host.now), "a deadline is over and nothing followed");
             }
@@ -469,8 +469,8 @@ fn naming(name: &str) -> TaskNaming {
 
 /// Which lives there can be at the same time.
 fn check_order(lives: &Lives<ReaderMeasures>) {
-    assert!(lives.recorded.is_empty() || lives.late.is_some(), "a life waits behind none: {lives:?}");
-    assert!(lives.state.life().is_none() || lives.late.is_none(), "two lives wait for one name: {lives:?}");
+    assert!(lives.recorded.is_empty() || lives.removed_unnamed.is_some(), "a life waits behind none: {lives:?}");
+    assert!(lives.state.life().is_none() || lives.removed_unnamed.is_none(), "two lives wait for one name: {lives:?}");
     let is_shown = matches!(lives.state, State::Shown(_));
     assert!(!is_shown || lives.ending.is_none(), "an earlier life has not ended: {lives:?}");
 }

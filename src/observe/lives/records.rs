@@ -1,8 +1,8 @@
 //! End records of the kernel: final values of a measured life, or a life that was never measured.
 
-use super::notes::{LifeNotes, bit};
+use super::notes::{LifeExits, bit};
 use super::state::{
-    Action, BriefLife, HiddenReason, MeasuredLife, Measures, PathFacts, RemovalRecord, State, UnnamedLife,
+    Action, HiddenReason, LifeTypes, MeasuredLife, PathFacts, RecordedLife, RemovalRecord, RemovedUnnamedLife, State,
 };
 use super::step::{ANSWER, LATE_ANSWER, SETTLED, Step};
 use crate::observe::identity::RecognisedTask;
@@ -13,7 +13,7 @@ const MOST_QUEUED: usize = 200;
 /// Maximum number of end records of cgroups below a life that is not measured.
 const MOST_BELOW: usize = 1_000;
 
-impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
+impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
     pub(super) fn record_below(&mut self, below: &str, record: RemovalRecord<M>, found: RecognisedTask) {
         let task = self.lives.all_measured_mut().next().map(|life| {
             life.notes.record_below(life.found.ends_by, below, &record.notes);
@@ -65,12 +65,12 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
     fn is_late_record(&self, home: usize) -> bool {
         self.lives.over.is_some_and(|(homes, _)| homes & bit(home) == 0)
     }
-    fn gather(&mut self, found: RecognisedTask) -> &mut BriefLife<M> {
+    fn gather(&mut self, found: RecognisedTask) -> &mut RecordedLife<M> {
         let (settles, until) = (self.now + SETTLED, self.now + ANSWER);
         let was_above = self.lives.above.is_some() || matches!(self.lives.state, State::Covered { .. });
         let life = self.lives.gathering.get_or_insert_with(|| {
-            let (notes, records, records_below) = (LifeNotes::default(), Vec::new(), Vec::new());
-            Box::new(BriefLife { found, notes, records, records_below, was_above, settles, until })
+            let (notes, records, records_below) = (LifeExits::default(), Vec::new(), Vec::new());
+            Box::new(RecordedLife { found, notes, records, records_below, was_above, settles, until })
         });
         // A cgroup below which something ends all the time is not awaited for ever.
         life.settles = settles.min(life.until);
@@ -78,14 +78,14 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
     }
     fn finish_gathering(&mut self) {
         if let Some(life) = self.lives.gathering.take() {
-            self.lived(*life);
+            self.end_recorded_life(*life);
         }
     }
 
     /// A life that was not measured has ended.
-    pub(super) fn lived(&mut self, life: BriefLife<M>) {
+    pub(super) fn end_recorded_life(&mut self, life: RecordedLife<M>) {
         let is_now = matches!(self.lives.state, State::Naming { .. } | State::Shown(_));
-        if (is_now || self.lives.late.is_some())
+        if (is_now || self.lives.removed_unnamed.is_some())
             && let Some(measured) = self.lives.measured()
         {
             let is_its = |record: &RemovalRecord<M>| self.facts.is_of(&measured.task, &record.raw);
@@ -98,7 +98,7 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
             // too, even if its removal has not been seen yet.
             self.leave();
         }
-        if self.lives.late.is_some() {
+        if self.lives.removed_unnamed.is_some() {
             if self.lives.recorded.len() < MOST_QUEUED {
                 self.lives.recorded.push_back(life);
             } else {
@@ -121,13 +121,13 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
         }
     }
 
-    fn begin_late(&mut self, life: BriefLife<M>, task: M::Task) {
-        let BriefLife { found, notes, .. } = life;
+    fn begin_late(&mut self, life: RecordedLife<M>, task: M::Task) {
+        let RecordedLife { found, notes, .. } = life;
         let query = Box::new(found.clone());
         self.act(Action::Measure(query.clone()));
         let is_known = self.lives.name.is_some() || self.facts.is_named(&found);
         let life = Box::new(MeasuredLife { found, task, inode: None, notes });
-        self.lives.late = Some(UnnamedLife { life, until: self.now + LATE_ANSWER });
+        self.lives.removed_unnamed = Some(RemovedUnnamedLife { life, until: self.now + LATE_ANSWER });
         if is_known {
             self.show_late(None);
         } else {
@@ -136,7 +136,7 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
     }
 
     /// The task was found in the meantime, when part of it still existed.
-    fn add_late(&mut self, life: BriefLife<M>) {
+    fn add_late(&mut self, life: RecordedLife<M>) {
         if let Some(task) = self.lives.measured().map(|life| life.task.clone()) {
             for raw in life.records_below {
                 self.act(Action::Add { task: task.clone(), raw, is_below: true });

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
-use super::notes::{LifeNotes, bit};
+use super::notes::{LifeExits, bit};
 use crate::kernel::bpf::exits::EndNotes;
 use crate::model::units::Timestamp;
 use crate::observe::exits::ExitFacts;
@@ -15,7 +15,7 @@ use crate::telemetry::observed::EndMissed;
 const REMOVAL: Duration = Duration::from_secs(10);
 
 /// What the driver measures with; the machine only passes it on.
-pub(in crate::observe) trait Measures: Debug + Default {
+pub(in crate::observe) trait LifeTypes: Debug + Default {
     /// The readers of a task.
     type Task: Debug + Clone;
     /// An end record of the kernel.
@@ -24,12 +24,12 @@ pub(in crate::observe) trait Measures: Debug + Default {
 
 /// A cgroup that is measured as a task.
 #[derive(Debug)]
-pub(in crate::observe) struct MeasuredLife<M: Measures> {
+pub(in crate::observe) struct MeasuredLife<M: LifeTypes> {
     pub found: RecognisedTask,
     pub task: M::Task,
     /// `None`: the cgroup was gone before it was measured.
     pub inode: Option<u64>,
-    pub notes: LifeNotes,
+    pub notes: LifeExits,
 }
 
 /// Why a cgroup is not shown.
@@ -44,7 +44,7 @@ pub(in crate::observe) enum HiddenReason {
 
 /// The cgroup at the path.
 #[derive(Debug, Default)]
-pub(in crate::observe) enum State<M: Measures> {
+pub(in crate::observe) enum State<M: LifeTypes> {
     /// No cgroup, or none that was checked as a task.
     #[default]
     Absent,
@@ -67,14 +67,14 @@ pub(in crate::observe) enum State<M: Measures> {
 
 /// A life whose cgroup is gone; shown once its name is known.
 #[derive(Debug)]
-pub(super) struct UnnamedLife<M: Measures> {
+pub(super) struct RemovedUnnamedLife<M: LifeTypes> {
     pub(super) life: Box<MeasuredLife<M>>,
     pub(super) until: Instant,
 }
 
 /// A life whose cgroup is gone; its runtime is queried for the exit status.
 #[derive(Debug)]
-pub(super) struct EndingLife<M: Measures> {
+pub(super) struct EndingLife<M: LifeTypes> {
     pub(super) life: Box<MeasuredLife<M>>,
     pub(super) number: u64,
     pub(super) until: Instant,
@@ -82,9 +82,9 @@ pub(super) struct EndingLife<M: Measures> {
 
 /// A life that was not measured while it lasted, from the kernel's end records.
 #[derive(Debug)]
-pub(in crate::observe) struct BriefLife<M: Measures> {
+pub(in crate::observe) struct RecordedLife<M: LifeTypes> {
     pub found: RecognisedTask,
-    pub notes: LifeNotes,
+    pub notes: LifeExits,
     pub records: Vec<RemovalRecord<M>>,
     /// Of cgroups below it.
     pub records_below: Vec<M::Record>,
@@ -97,7 +97,7 @@ pub(in crate::observe) struct BriefLife<M: Measures> {
 
 /// A cgroup was removed from one hierarchy, as the kernel reports it.
 #[derive(Debug)]
-pub(in crate::observe) struct RemovalRecord<M: Measures> {
+pub(in crate::observe) struct RemovalRecord<M: LifeTypes> {
     /// Index of the hierarchy.
     pub home: usize,
     pub notes: EndNotes,
@@ -124,18 +124,18 @@ pub(super) struct NameRetry {
 
 /// All that is known of the cgroups at one path.
 #[derive(Debug, Default)]
-pub(in crate::observe) struct Lives<M: Measures> {
-    /// The oldest life, before the late one.
+pub(in crate::observe) struct Lives<M: LifeTypes> {
+    /// The oldest life, before `removed_unnamed`.
     pub(super) ending: Option<EndingLife<M>>,
-    pub(super) late: Option<UnnamedLife<M>>,
-    /// Never measured; they wait for the name of the late one, because without it they would be other allocs.
-    pub(super) recorded: VecDeque<BriefLife<M>>,
+    pub(super) removed_unnamed: Option<RemovedUnnamedLife<M>>,
+    /// Never measured; they wait for the name of `removed_unnamed`, because without it they would be other allocs.
+    pub(super) recorded: VecDeque<RecordedLife<M>>,
     /// The newest life.
     pub(super) state: State<M>,
     /// When it is checked next, if it is not measured.
     pub(super) check_at: Option<Instant>,
     /// End records that belong to no measured life, until no further one comes.
-    pub(super) gathering: Option<Box<BriefLife<M>>>,
+    pub(super) gathering: Option<Box<RecordedLife<M>>>,
     /// When it was removed from one of its hierarchies.
     pub(super) leaving: Option<Instant>,
     /// When it was created, if that was seen and it never had children.
@@ -158,7 +158,7 @@ pub(in crate::observe) struct Lives<M: Measures> {
 
 /// Result of checking a cgroup that the tree calls a task.
 #[derive(Debug)]
-pub(in crate::observe) enum CheckOutcome<M: Measures> {
+pub(in crate::observe) enum CheckOutcome<M: LifeTypes> {
     Excluded,
     /// The remains of a cgroup that is being removed; or it is in none of the sampled hierarchies.
     Unreadable,
@@ -172,7 +172,7 @@ pub(in crate::observe) enum CheckOutcome<M: Measures> {
 
 /// What happened to the cgroup at the path, or to a life of it.
 #[derive(Debug)]
-pub(in crate::observe) enum Event<M: Measures> {
+pub(in crate::observe) enum Event<M: LifeTypes> {
     /// It was created, or appeared in a further hierarchy. `None`: it is gone again.
     Made(Option<Timestamp>),
     /// It was removed from a hierarchy.
@@ -223,7 +223,7 @@ pub(in crate::observe) enum Event<M: Measures> {
 
 /// What the driver is to do.
 #[derive(Debug)]
-pub(in crate::observe) enum Action<M: Measures> {
+pub(in crate::observe) enum Action<M: LifeTypes> {
     /// Watch for the first process. `Occupied`, if it has one already.
     Listen,
     /// It is measured, and counts for the share of its user; `Release` or `Hide` follows.
@@ -281,7 +281,7 @@ pub(in crate::observe) enum Action<M: Measures> {
 }
 
 /// What the host, the configuration and the other paths say.
-pub(in crate::observe) trait PathFacts<M: Measures> {
+pub(in crate::observe) trait PathFacts<M: LifeTypes> {
     fn now(&self) -> Instant;
     /// A number that no other life has.
     fn number(&self) -> u64;
@@ -298,7 +298,7 @@ pub(in crate::observe) trait PathFacts<M: Measures> {
     /// Whether a task is still shown under this new name.
     fn keeps(&self, found: &RecognisedTask, naming: &TaskNaming) -> bool;
     /// Readers for a life that is over.
-    fn measure(&self, life: &BriefLife<M>) -> Result<M::Task, HiddenReason>;
+    fn measure(&self, life: &RecordedLife<M>) -> Result<M::Task, HiddenReason>;
     /// Whether one more name can be remembered.
     fn has_room_for_name(&self) -> bool;
     /// Whether the path contains the name, so that no source is queried.
@@ -307,7 +307,7 @@ pub(in crate::observe) trait PathFacts<M: Measures> {
     fn is_named_late(&self, found: &RecognisedTask) -> bool;
 }
 
-impl<M: Measures> State<M> {
+impl<M: LifeTypes> State<M> {
     pub(super) fn life(&self) -> Option<&MeasuredLife<M>> {
         match self {
             State::Naming { life, .. } | State::Shown(life) => Some(life),
@@ -322,7 +322,7 @@ impl<M: Measures> State<M> {
     }
 }
 
-impl<M: Measures> Lives<M> {
+impl<M: LifeTypes> Lives<M> {
     pub(in crate::observe) fn state(&self) -> &State<M> {
         &self.state
     }
@@ -370,23 +370,24 @@ impl<M: Measures> Lives<M> {
     }
     /// What is in it belongs to a task of this path.
     pub(in crate::observe) fn is_task(&self) -> bool {
-        self.state.life().is_some() || matches!(self.state, State::Aside(_)) || self.late.is_some()
+        self.state.life().is_some() || matches!(self.state, State::Aside(_)) || self.removed_unnamed.is_some()
     }
 
     /// The life that end records and readings belong to: the latest one that is measured.
     pub(in crate::observe) fn measured(&self) -> Option<&MeasuredLife<M>> {
-        let past = || self.late.as_ref().map(|late| &late.life).or(self.ending.as_ref().map(|ending| &ending.life));
+        let past =
+            || self.removed_unnamed.as_ref().map(|late| &late.life).or(self.ending.as_ref().map(|ending| &ending.life));
         self.state.life().or_else(|| past().map(|life| &**life))
     }
     /// All measured lives, the latest first.
     pub(super) fn all_measured_mut(&mut self) -> impl Iterator<Item = &mut Box<MeasuredLife<M>>> {
-        let late = self.late.iter_mut().map(|late| &mut late.life);
+        let late = self.removed_unnamed.iter_mut().map(|late| &mut late.life);
         self.state.life_mut().into_iter().chain(late).chain(self.ending.iter_mut().map(|ending| &mut ending.life))
     }
 
     /// Whether a check of the task at the path could change anything now. `has_room`: for one more.
     pub(in crate::observe) fn is_open(&self, now: Instant, has_room: impl FnOnce() -> bool) -> bool {
-        self.late.is_none()
+        self.removed_unnamed.is_none()
             && match &self.state {
                 State::Absent | State::Covered { .. } => self.check_at.is_none_or(|at| at <= now),
                 State::Empty { .. } => self.check_at.is_some_and(|at| at <= now),
@@ -407,7 +408,7 @@ impl<M: Measures> Lives<M> {
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let naming = if let State::Naming { until, .. } = &self.state { Some(*until) } else { None };
         let (late, ending) =
-            (self.late.as_ref().map(|late| late.until), self.ending.as_ref().map(|ending| ending.until));
+            (self.removed_unnamed.as_ref().map(|late| late.until), self.ending.as_ref().map(|ending| ending.until));
         let gathered = self.gathering.as_ref().map(|life| life.settles);
         let all = [naming, late, ending, gathered, self.next_check(), self.retry.map(|retry| retry.next)];
         all.into_iter().flatten().min()

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::notes::LifeNotes;
+use super::notes::LifeExits;
 use super::state::{
-    Action, CheckOutcome, EndingLife, Event, HiddenReason, Lives, MeasuredLife, Measures, NameRetry, PathFacts,
-    RecoveredLife, State, UnnamedLife,
+    Action, CheckOutcome, EndingLife, Event, HiddenReason, LifeTypes, Lives, MeasuredLife, NameRetry, PathFacts,
+    RecoveredLife, RemovedUnnamedLife, State,
 };
 use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
@@ -32,47 +32,47 @@ const REMEMBERED: Duration = Duration::from_secs(10);
 const NAME_REMEMBERED: Duration = Duration::from_secs(120);
 
 /// The next state, and what is to be done, in this order.
-pub(in crate::observe) fn step<M: Measures>(
+pub(in crate::observe) fn step<M: LifeTypes>(
     mut lives: Lives<M>,
     event: Event<M>,
     facts: &impl PathFacts<M>,
 ) -> (Lives<M>, Vec<Action<M>>) {
     let mut out = Vec::new();
-    let mut at = Step { lives: &mut lives, facts, out: &mut out, now: facts.now() };
+    let mut step = Step { lives: &mut lives, facts, out: &mut out, now: facts.now() };
     match event {
-        Event::Made(created_at) => at.made(created_at),
-        Event::Removed => at.removed(),
-        Event::NoTask => at.no_task(),
+        Event::Made(created_at) => step.made(created_at),
+        Event::Removed => step.removed(),
+        Event::NoTask => step.no_task(),
         // It may still stand in a hierarchy: what remains of it is not a new one.
-        Event::Vanished => at.leave(),
-        Event::Grew => at.lives.made = None,
-        Event::Above(inode) => at.lives.above = Some(at.lives.above.unwrap_or(inode)),
-        Event::RemovedBelow => at.lives.removed_below = Some(at.now),
-        Event::Checked(verdict) => at.checked(verdict),
-        Event::Occupied => at.check_at(at.now),
-        Event::Recovered(recovered) => at.recovered(recovered),
-        Event::Record { below: Some(below), record, found } => at.record_below(&below, record, *found),
-        Event::Record { below: None, record, found } => at.record(record, *found),
-        Event::Gathered { is_followed } => at.gathered(is_followed),
-        Event::Renamed => at.query_again(),
-        Event::Named(naming) => at.named(naming.map(|naming| *naming)),
-        Event::NotQueued { again } => at.not_queued(again),
-        Event::Exited { number, facts } => at.exited(number, facts),
-        Event::Due => at.due(),
-        Event::Sweep => at.sweep(),
+        Event::Vanished => step.leave(),
+        Event::Grew => step.lives.made = None,
+        Event::Above(inode) => step.lives.above = Some(step.lives.above.unwrap_or(inode)),
+        Event::RemovedBelow => step.lives.removed_below = Some(step.now),
+        Event::Checked(verdict) => step.checked(verdict),
+        Event::Occupied => step.check_at(step.now),
+        Event::Recovered(recovered) => step.recovered(recovered),
+        Event::Record { below: Some(below), record, found } => step.record_below(&below, record, *found),
+        Event::Record { below: None, record, found } => step.record(record, *found),
+        Event::Gathered { is_followed } => step.gathered(is_followed),
+        Event::Renamed => step.query_again(),
+        Event::Named(naming) => step.named(naming.map(|naming| *naming)),
+        Event::NotQueued { again } => step.not_queued(again),
+        Event::Exited { number, facts } => step.exited(number, facts),
+        Event::Due => step.due(),
+        Event::Sweep => step.sweep(),
     }
     (lives, out)
 }
 
 /// One event applied to the lives at one path.
-pub(super) struct Step<'a, M: Measures, F> {
+pub(super) struct Step<'a, M: LifeTypes, F> {
     pub(super) lives: &'a mut Lives<M>,
     pub(super) facts: &'a F,
     pub(super) out: &'a mut Vec<Action<M>>,
     pub(super) now: Instant,
 }
 
-impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
+impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
     fn take(&mut self) -> State<M> {
         std::mem::take(&mut self.lives.state)
     }
@@ -127,7 +127,7 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
     pub(super) fn leave(&mut self) {
         match self.take() {
             State::Naming { life, .. } => {
-                self.lives.late = Some(UnnamedLife { life, until: self.now + LATE_ANSWER });
+                self.lives.removed_unnamed = Some(RemovedUnnamedLife { life, until: self.now + LATE_ANSWER });
                 self.use_known_name();
             }
             State::Shown(life) => self.hide(life),
@@ -160,8 +160,8 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
         self.remember_end(&life.notes);
         self.act(Action::End { life, facts });
     }
-    fn remember_end(&mut self, notes: &LifeNotes) {
-        if *notes != LifeNotes::default() {
+    fn remember_end(&mut self, notes: &LifeExits) {
+        if *notes != LifeExits::default() {
             self.lives.over = Some((notes.homes, self.now));
         }
     }
@@ -190,7 +190,7 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
 
     /// Result of a check.
     fn checked(&mut self, verdict: CheckOutcome<M>) {
-        if self.lives.state.life().is_some() || self.lives.late.is_some() {
+        if self.lives.state.life().is_some() || self.lives.removed_unnamed.is_some() {
             return;
         }
         self.lives.check_at = None;
@@ -258,7 +258,7 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
 
     /// Shows the ended life that waits for its name, and after it those that waited for that.
     pub(super) fn show_late(&mut self, naming: Option<TaskNaming>) {
-        let Some(UnnamedLife { mut life, .. }) = self.lives.late.take() else { return };
+        let Some(RemovedUnnamedLife { mut life, .. }) = self.lives.removed_unnamed.take() else { return };
         self.end_before();
         match self.show(&mut life, naming, true) {
             Ok(()) => self.hide(life),
@@ -269,7 +269,7 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
                 }
             }
         }
-        std::mem::take(&mut self.lives.recorded).into_iter().for_each(|life| self.lived(life));
+        std::mem::take(&mut self.lives.recorded).into_iter().for_each(|life| self.end_recorded_life(life));
         // Another cgroup may have the path by now.
         let soon = self.now + SETTLED;
         self.lives.check_at = Some(self.lives.check_at.map_or(soon, |at| at.min(soon)));
@@ -333,7 +333,7 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
         match (waits, naming) {
             // Its source may still report it.
             (Some(true), None) | (None, None) => {}
-            (Some(_), naming) if self.lives.late.is_some() => self.show_late(naming),
+            (Some(_), naming) if self.lives.removed_unnamed.is_some() => self.show_late(naming),
             (Some(_), naming) => self.show_now(naming),
             (None, Some(naming)) => self.named_late(naming),
         }
@@ -341,7 +341,7 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
     /// The life that waits for its name.
     fn waiting(&self) -> Option<&MeasuredLife<M>> {
         let is_naming = matches!(self.lives.state, State::Naming { .. });
-        self.lives.measured().filter(|_| is_naming || self.lives.late.is_some())
+        self.lives.measured().filter(|_| is_naming || self.lives.removed_unnamed.is_some())
     }
 
     /// The name arrived after the task was shown or set aside.
@@ -408,11 +408,11 @@ impl<M: Measures, F: PathFacts<M>> Step<'_, M, F> {
         if matches!(&self.lives.state, State::Naming { until, .. } if *until <= now) {
             self.show_now(None);
         }
-        if self.lives.late.as_ref().is_some_and(|late| late.until <= now) {
+        if self.lives.removed_unnamed.as_ref().is_some_and(|late| late.until <= now) {
             self.show_late(None);
         }
         // The cgroup at the path is measured after it. Those above have been checked.
-        if let Some(late) = &self.lives.late
+        if let Some(late) = &self.lives.removed_unnamed
             && self.lives.check_at.is_some_and(|at| at <= now)
         {
             self.lives.check_at = Some(late.until);

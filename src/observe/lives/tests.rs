@@ -15,7 +15,7 @@ use crate::kernel::bpf::exits::{EndNotes, ProcessEnd};
 use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
 use crate::observe::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming};
-use crate::observe::tree::{CgroupTree, LifeOwner};
+use crate::observe::tree::{CgroupTree, PathMembership};
 
 const CODE_3: ProcessEnd = ProcessEnd { status: 3 << 8, oom_victim: false };
 const NONE: EndNotes = EndNotes { count: 0, last: None, init: None, last_at: 0, first_start: 0 };
@@ -36,7 +36,7 @@ struct MomentHost {
 #[derive(Debug, Default)]
 struct NumberMeasures;
 
-impl Measures for NumberMeasures {
+impl LifeTypes for NumberMeasures {
     type Task = u64;
     type Record = u64;
 }
@@ -67,7 +67,7 @@ impl PathFacts<NumberMeasures> for MomentHost {
     fn keeps(&self, _: &RecognisedTask, naming: &TaskNaming) -> bool {
         naming.native != "excluded"
     }
-    fn measure(&self, life: &BriefLife<NumberMeasures>) -> Result<u64, HiddenReason> {
+    fn measure(&self, life: &RecordedLife<NumberMeasures>) -> Result<u64, HiddenReason> {
         Ok(life.records[0].raw)
     }
     fn has_room_for_name(&self) -> bool {
@@ -125,7 +125,7 @@ impl ScriptedPath {
     /// A cgroup with this number is checked and found to be a task.
     fn begins(&mut self, found: RecognisedTask, inode: u64) -> &mut ScriptedPath {
         self.host.inode = Some(inode);
-        let life = MeasuredLife { found, task: inode, inode: Some(inode), notes: LifeNotes::default() };
+        let life = MeasuredLife { found, task: inode, inode: Some(inode), notes: LifeExits::default() };
         self.happens(Event::Checked(CheckOutcome::Ready(Box::new(life))))
     }
     fn recovers(&mut self, naming: TaskNaming, is_counted: bool) -> &mut ScriptedPath {
@@ -419,13 +419,13 @@ fn container_excluded_by_name_is_set_aside_and_checked_again_if_still_unnamed() 
 #[test]
 fn slices_and_helper_cgroups_have_no_owner() {
     let owner = |path: &str| CgroupTree::new("/allostat").owner_of(path);
-    assert_eq!(owner("/system.slice"), LifeOwner::None);
-    assert_eq!(owner("/batch/1"), LifeOwner::Plain);
+    assert_eq!(owner("/system.slice"), PathMembership::None);
+    assert_eq!(owner("/batch/1"), PathMembership::Plain);
     let id = "0123456789abcdef".repeat(4);
-    assert_eq!(owner(&format!("/machine.slice/libpod-conmon-{id}.scope")), LifeOwner::None);
-    let LifeOwner::Task(path, _) = owner(&format!("/docker/{id}/a/b.service")) else { panic!("a container") };
+    assert_eq!(owner(&format!("/machine.slice/libpod-conmon-{id}.scope")), PathMembership::None);
+    let PathMembership::Task(path, _) = owner(&format!("/docker/{id}/a/b.service")) else { panic!("a container") };
     assert_eq!(path, format!("/docker/{id}"));
-    let LifeOwner::Task(path, _) = owner("/system.slice/x.service/worker") else { panic!("a unit") };
+    let PathMembership::Task(path, _) = owner("/system.slice/x.service/worker") else { panic!("a unit") };
     assert_eq!(path, "/system.slice/x.service");
 }
 

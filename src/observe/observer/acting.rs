@@ -9,8 +9,8 @@ use crate::model::task::ExitStatus;
 use crate::observe::exits::ExitFacts;
 use crate::observe::identity::{ExitRule, RecognisedTask, TaskNaming};
 use crate::observe::journal::StartedTask;
-use crate::observe::lives::{Action, Event, LifeNotes, step};
-use crate::observe::naming::{EndedLife, Inquiry, QuestionTopic};
+use crate::observe::lives::{Action, Event, LifeExits, step};
+use crate::observe::runtime_queries::{EndedLife, QueryTarget, QuestionTopic};
 use crate::observe::table::NewTask;
 use crate::observe::{has_own_runtime, is_named_by_path, source};
 use crate::telemetry::observed::EndMissed;
@@ -85,7 +85,7 @@ impl ObserverThread {
         };
         let Some(source) = source(found.source).filter(|_| can_answer) else { return false };
         let directories = self.scanner.directories(path);
-        self.inquiries.enqueue(source, Inquiry { path: path.to_owned(), found, directories, about })
+        self.runtime_queries.enqueue(source, QueryTarget { path: path.to_owned(), found, directories, about })
     }
 
     fn begin_task(
@@ -138,7 +138,7 @@ impl ObserverThread {
     }
 
     /// `recorded`: what the kernel reported, and whose exit is that of the task.
-    pub(super) fn end_task(&mut self, path: &str, facts: Option<ExitFacts>, recorded: Option<(&LifeNotes, ExitRule)>) {
+    pub(super) fn end_task(&mut self, path: &str, facts: Option<ExitFacts>, recorded: Option<(&LifeExits, ExitRule)>) {
         // The cgroup of a pod exists until its last container ends.
         self.read_last(self.allocs.own_reader(path));
         let is_whole = recorded.is_some_and(|(notes, _)| notes.is_whole);

@@ -8,7 +8,7 @@ use super::{CgroupMeasures, MeasuredTask, ObserverThread};
 use crate::collectors::{EndedCgroup, TaskReader};
 use crate::model::units::{Nanos, Timestamp};
 use crate::observe::identity::{RecognisedTask, TaskNaming};
-use crate::observe::lives::{BriefLife, HiddenReason, PathFacts};
+use crate::observe::lives::{HiddenReason, PathFacts, RecordedLife};
 use crate::observe::{is_named_by_path, slurm, texts};
 
 const MOST_NAMES: usize = 10_000;
@@ -57,7 +57,7 @@ impl PathFacts<CgroupMeasures> for ObserverFacts<'_> {
             |id: &str| config.shows_source(naming.source.unwrap_or(found.source)) && config.shows_as(id, naming);
         config.shows(found.source, naming) || self.work.allocs.id(self.path).is_some_and(|id| is_shown_as(id.as_str()))
     }
-    fn measure(&self, life: &BriefLife<CgroupMeasures>) -> Result<Arc<MeasuredTask>, HiddenReason> {
+    fn measure(&self, life: &RecordedLife<CgroupMeasures>) -> Result<Arc<MeasuredTask>, HiddenReason> {
         let work = self.work;
         work.accepts(&life.found)?;
         let reader = Arc::new(TaskReader::reported(&work.parts.sampling));

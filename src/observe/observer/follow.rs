@@ -8,7 +8,7 @@ use super::{CgroupMeasures, MeasuredTask, ObserverThread};
 use crate::collectors::TaskReader;
 use crate::model::id::CgroupPath;
 use crate::observe::identity::{AllocCgroup, RecognisedTask};
-use crate::observe::lives::{CheckOutcome, Event, HiddenReason, LifeNotes, Lives, MeasuredLife, State};
+use crate::observe::lives::{CheckOutcome, Event, HiddenReason, LifeExits, Lives, MeasuredLife, State};
 use crate::observe::tree::TaskCgroup;
 
 /// Cgroups without processes to check per second; the others follow in the next seconds.
@@ -42,24 +42,25 @@ impl ObserverThread {
         let now = self.parts.clock.instant();
         let above = touched.iter().flat_map(|path| CgroupPath::above(path));
         let paths: BTreeSet<&str> = touched.iter().map(|path| &**path).chain(above).collect();
-        let (mut open, mut removed, mut is_of_units) = (Vec::new(), Vec::new(), false);
+        let (mut open, mut removed, mut needs_full_follow) = (Vec::new(), Vec::new(), false);
         for path in paths {
             let is_above = !touched.contains(path);
             let lives = self.lives.get(path);
             match self.scanner.tree().task_at(path) {
                 Some(_) if lives.is_some_and(|lives| !lives.is_open(now, || self.has_room_at(path))) => {}
                 Some(task) => {
-                    is_of_units |= is_above && matches!(task, TaskCgroup::Recognised(_));
+                    needs_full_follow |= is_above && matches!(task, TaskCgroup::Recognised(_));
                     open.push((path.to_owned(), recognised(task)));
                 }
                 None if lives.is_some_and(Lives::is_placed) => {
-                    is_of_units |= is_above && self.scanner.tree().identify(path).is_some_and(|(at, _)| at == path);
+                    needs_full_follow |=
+                        is_above && self.scanner.tree().identify(path).is_some_and(|(at, _)| at == path);
                     removed.push(path.to_owned());
                 }
                 None => {}
             }
         }
-        if is_of_units {
+        if needs_full_follow {
             return self.follow();
         }
         for path in removed {
@@ -161,7 +162,7 @@ impl ObserverThread {
         }
         let inode = self.scanner.inode(path);
         let Some(task) = self.measure(path, &found, lives, inode) else { return CheckOutcome::Unreadable };
-        CheckOutcome::Ready(Box::new(MeasuredLife { found, task: Arc::new(task), inode, notes: LifeNotes::default() }))
+        CheckOutcome::Ready(Box::new(MeasuredLife { found, task: Arc::new(task), inode, notes: LifeExits::default() }))
     }
 
     fn measure(

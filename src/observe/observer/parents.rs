@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::board::PublishedParent;
-use crate::collectors::{Sampling, TaskReader};
+use crate::collectors::{SamplingContext, TaskReader};
 use crate::host::untrusted::own_user;
 use crate::model::id::CgroupPath;
 use crate::observe::Config;
@@ -26,7 +26,7 @@ struct CountedParent {
 
 /// The cgroups above tasks.
 pub(super) struct ParentTable {
-    sampling: Arc<Sampling>,
+    sampling: Arc<SamplingContext>,
     /// Patterns of paths that are shown even without a limit.
     chosen: Vec<String>,
     own: u32,
@@ -39,7 +39,7 @@ pub(super) struct ParentTable {
 }
 
 impl ParentTable {
-    pub(super) fn new(sampling: &Arc<Sampling>, config: &Config) -> ParentTable {
+    pub(super) fn new(sampling: &Arc<SamplingContext>, config: &Config) -> ParentTable {
         ParentTable {
             sampling: Arc::clone(sampling),
             chosen: config.parents.clone(),

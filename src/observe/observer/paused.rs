@@ -7,7 +7,7 @@ use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
 use crate::observe::docker::DOCKER;
 use crate::observe::identity::AllocCgroup;
-use crate::observe::naming::WaitingContainer;
+use crate::observe::runtime_queries::WaitingContainer;
 use crate::observe::table::WaitingTask;
 
 impl ObserverThread {
@@ -29,7 +29,7 @@ impl ObserverThread {
     pub(super) fn query_waiting(&mut self) {
         let config = &self.parts.config;
         if config.shows_source(AllocSource::Docker) && config.docker_socket.exists() {
-            self.inquiries.query_waiting(&DOCKER);
+            self.runtime_queries.query_waiting(&DOCKER);
         }
     }
     pub(super) fn show_waiting(&mut self, all: Vec<WaitingContainer>) {
@@ -49,7 +49,7 @@ impl ObserverThread {
     pub(super) fn query_restarts(&self) {
         let now = self.parts.clock.now();
         if self.allocs.may_wait(now) {
-            self.inquiries.query_restarts(now);
+            self.runtime_queries.query_restarts(now);
         }
     }
     /// `waiting`: the containers that waited for their restart at this time or later.

@@ -7,7 +7,7 @@ use crate::collectors::{EndedCgroup, TaskReader};
 use crate::host::hierarchy::CgroupVersion;
 use crate::model::id::CgroupPath;
 use crate::observe::lives::{Event, Lives, RemovalRecord};
-use crate::observe::tree::LifeOwner;
+use crate::observe::tree::PathMembership;
 use crate::telemetry::observed::EndMissed;
 
 impl ObserverThread {
@@ -41,10 +41,10 @@ impl ObserverThread {
         // Below a container or unit, a cgroup is part of the task; below a plain cgroup it is a task of its own.
         let (task, found) = match self.scanner.tree().owner_of(&path) {
             // Other tasks live inside of that unit: what is beside them is plain.
-            LifeOwner::Task(task, _) if task != path && self.is_covered(&task) => (path.clone(), None),
-            LifeOwner::Task(task, found) if task == path || measured.is_none() => (task, Some(*found)),
-            LifeOwner::None if measured.is_none_or(|reader| reader.is_of(&ended) == Some(false)) => return,
-            LifeOwner::Task(..) | LifeOwner::Plain | LifeOwner::None => (path.clone(), None),
+            PathMembership::Task(task, _) if task != path && self.is_covered(&task) => (path.clone(), None),
+            PathMembership::Task(task, found) if task == path || measured.is_none() => (task, Some(*found)),
+            PathMembership::None if measured.is_none_or(|reader| reader.is_of(&ended) == Some(false)) => return,
+            PathMembership::Task(..) | PathMembership::Plain | PathMembership::None => (path.clone(), None),
         };
         let found = Box::new(self.or_plain(found, &task));
         if task == path {

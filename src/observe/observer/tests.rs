@@ -55,7 +55,7 @@ impl ObserverScene {
         let clock = Arc::new(ManualClock { start: Instant::now(), ms: AtomicUsize::new(0) });
         let parts = Parts {
             config,
-            sampling: Sampling::new(roots, layout, FdBudget::of(20_000)),
+            sampling: SamplingContext::new(roots, layout, FdBudget::of(20_000)),
             ends: None,
             board: Arc::new(Board::new(Totals::default(), Arc::default())),
             managed_parent: CgroupPath::from("/allostat"),
@@ -65,8 +65,8 @@ impl ObserverScene {
                 .then(|| RecordLocation { path: dir.path().join("observed"), boot_id: BootId("b".to_owned()) }),
         };
         let places = RuntimePlaces::new(parts.sampling.roots.clone(), &parts.config);
-        let inquiries = Inquiries::new(places, &parts.config).unwrap();
-        let mut work = ObserverThread::new(parts, inquiries, Arc::default(), Arc::default());
+        let runtime_queries = RuntimeQueries::new(places, &parts.config).unwrap();
+        let mut work = ObserverThread::new(parts, runtime_queries, Arc::default(), Arc::default());
         work.begin();
         ObserverScene { dir, clock, work }
     }

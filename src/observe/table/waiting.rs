@@ -10,7 +10,7 @@ use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 use crate::observe::exits::{ExitFacts, exit};
 use crate::observe::identity::TaskNaming;
-use crate::observe::texts::fit;
+use crate::observe::texts::sanitize;
 
 /// Between two lives of a container, by its daemon: at most a minute, and the time until it has handled the end.
 const LONGEST_PAUSE: Nanos = Nanos(120_000_000_000);
@@ -43,7 +43,7 @@ impl ObservedAllocs {
             return None;
         }
         self.by_source.take();
-        let naming = fit(naming, &mut self.texts);
+        let naming = sanitize(naming, &mut self.texts);
         let name = TaskName::from(naming.task.as_str());
         let key = (id.clone(), name.clone());
         let forgotten = self.forgotten.remove(&key).map(|(_, earlier)| earlier);
@@ -61,7 +61,7 @@ impl ObservedAllocs {
         alloc.native.clone_from(&naming.native);
         alloc.labels = labels;
         alloc.ended_at = Some(end.finished_at);
-        alloc.call(0, source, &naming, rule);
+        alloc.apply_names(0, source, &naming, rule);
         self.allocs.insert(id.clone(), alloc);
         Some(id)
     }
@@ -79,9 +79,9 @@ impl ObservedAllocs {
         let mut changed = Vec::new();
         for (id, alloc) in &mut self.allocs {
             for task in &mut alloc.tasks {
-                let is_queried = task.shown.will_restart || task.is_unconfirmed;
+                let is_unsettled = task.shown.will_restart || task.is_unconfirmed;
                 let (Some(container), Some(since)) = (&task.container, task.shown.since) else { continue };
-                if !is_queried || since >= at {
+                if !is_unsettled || since >= at {
                     continue;
                 }
                 let waits = waited(container);

@@ -527,7 +527,7 @@ impl Alloc {
     /// After a restart of the agent: finds the cgroup, which may have gone with a reboot.
     pub fn find_cgroup(&self) {
         let (Some(path), Some(cgroups)) = (self.cgroup(), &self.ctx.cgroups) else { return };
-        let found = cgroups.exists(&path).then(|| Arc::new(cgroups.reader(&path).found()));
+        let found = cgroups.exists(&path).then(|| Arc::new(cgroups.reader(&path).preexisting()));
         let mut inner = self.lock();
         if found.is_some() {
             inner.reader = found;

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::fingerprint::Fingerprint;
 use super::pool::SupervisorPool;
 use super::sink::EventSink;
-use crate::collectors::{Sampling, TaskReader};
+use crate::collectors::{SamplingContext, TaskReader};
 use crate::host::clock::Clock;
 use crate::host::pty::WindowSize;
 use crate::model::device::{DeviceMount, DeviceNode};
@@ -35,7 +35,7 @@ pub const KILL_SIGNAL: &str = "SIGINT";
 
 /// Everything that drivers are built from.
 pub struct DriverContext {
-    pub sampling: Arc<Sampling>,
+    pub sampling: Arc<SamplingContext>,
     pub clock: Arc<dyn Clock>,
     pub boot_id: BootId,
     /// Shared by all drivers whose tasks run under supervisors.

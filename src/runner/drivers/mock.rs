@@ -30,7 +30,7 @@ use super::{
     Attempt, AttemptEnd, BoxFuture, Driver, DriverContext, DriverEntry, DriverError, DriverSetting, EventSink,
     Fingerprints, RecoveryOutcome, StartRequest, UnrecordedAttempt, call,
 };
-use crate::collectors::{Sampling, TaskReader};
+use crate::collectors::{SamplingContext, TaskReader};
 use crate::host::clock::Clock;
 use crate::model::id::{BootId, CgroupPath};
 use crate::model::job::{JobKind, Task};
@@ -65,7 +65,7 @@ const DIES_AFTER: Duration = Duration::from_secs(1);
 pub struct MockDriver {
     clock: Arc<dyn Clock>,
     boot_id: BootId,
-    sampling: Arc<Sampling>,
+    sampling: Arc<SamplingContext>,
     script: Script,
     died: Died,
 }
@@ -548,7 +548,7 @@ mod tests {
         MockDriver {
             clock: Arc::new(SystemClock),
             boot_id: BootId("b".into()),
-            sampling: Sampling::new(roots, layout, FdBudget::from_limit()),
+            sampling: SamplingContext::new(roots, layout, FdBudget::from_limit()),
             script: Script::default(),
             died: Arc::default(),
         }

@@ -129,7 +129,7 @@ impl SampleFile {
 }
 
 impl ReadingStore for Arc<SamplePage> {
-    fn keep(&self, reading: &Reading) {
+    fn persist(&self, reading: &Reading) {
         let sample = Sample { key: self.key.clone(), at: reading.at, usage: reading.usage.without_live() };
         let line = serde_json::to_vec(&sample).map(|mut line| {
             line.push(b'\n');
@@ -174,12 +174,12 @@ mod tests {
         let path = dir.path().join("samples");
         let samples = Arc::new(SampleFile::open(&path));
         let [first, second] = [0, 1].map(|n| Arc::new(samples.page(key(n))));
-        first.keep(&cpu(1_000_000));
-        second.keep(&cpu(7));
-        first.keep(&cpu(8));
+        first.persist(&cpu(1_000_000));
+        second.persist(&cpu(7));
+        first.persist(&cpu(8));
         drop(second);
         let third = Arc::new(samples.page(key(2)));
-        third.keep(&cpu(9));
+        third.persist(&cpu(9));
         assert_eq!(std::fs::metadata(&path).unwrap().len().div_ceil(PAGE as u64), 2, "a page is reused");
         // As if killed: no destructor runs.
         std::mem::forget((first, third));
@@ -199,14 +199,14 @@ mod tests {
         let path = dir.path().join("samples");
         let samples = Arc::new(SampleFile::open(&path));
         let [first, second] = [0, 1].map(|n| Arc::new(samples.page(key(n))));
-        first.keep(&cpu(1));
-        second.keep(&cpu(2));
+        first.persist(&cpu(1));
+        second.persist(&cpu(2));
         OpenOptions::new().write(true).open(&path).unwrap().write_all_at(b"garbage", 3).unwrap();
         let next = Arc::new(SampleFile::open(&path));
         assert!(next.found(key(0)).is_none());
         let second = next.found(key(1)).unwrap();
         assert_eq!(second.earlier.as_ref().unwrap().usage.cpu_usage_ns(), Some(2));
         let nowhere = Arc::new(SampleFile::open(&dir.path().join("none/samples")));
-        Arc::new(nowhere.page(key(0))).keep(&cpu(1));
+        Arc::new(nowhere.page(key(0))).persist(&cpu(1));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use serde_json::json;
 
 use super::*;
-use crate::collectors::{FdBudget, Sampling};
+use crate::collectors::{FdBudget, SamplingContext};
 use crate::host::hierarchy::Layout;
 use crate::host::roots::Roots;
 use crate::model::event::EventKind;
@@ -22,11 +22,11 @@ pub(super) fn mock() -> Arc<dyn Driver> {
 
 /// The same, with these fingerprints.
 pub(super) fn mock_with_script(script: &str) -> Arc<dyn Driver> {
-    static SAMPLING: OnceLock<Arc<Sampling>> = OnceLock::new();
+    static SAMPLING: OnceLock<Arc<SamplingContext>> = OnceLock::new();
     let sampling = SAMPLING.get_or_init(|| {
         let roots = Roots::default();
         let layout = Layout::detect(&roots).unwrap();
-        Sampling::new(roots, layout, FdBudget::from_limit())
+        SamplingContext::new(roots, layout, FdBudget::from_limit())
     });
     Arc::new(MockDriver::new(&DriverContext {
         sampling: Arc::clone(sampling),

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::collectors::{FdBudget, Sampling, TaskReader};
+use crate::collectors::{FdBudget, SamplingContext, TaskReader};
 use crate::host::roots::Roots;
 use crate::model::alloc::ForcedOutcome;
 use crate::model::id::CgroupPath;
@@ -404,7 +404,7 @@ impl crate::runner::AllocCgroups for NamedCgroups {
     }
     fn reader(&self, path: &CgroupPath) -> TaskReader {
         let layout = crate::host::hierarchy::Layout::detect(&Roots::default()).unwrap();
-        let sampling = Sampling::new(Roots::default(), layout, FdBudget::of(0));
+        let sampling = SamplingContext::new(Roots::default(), layout, FdBudget::of(0));
         TaskReader::for_alloc_cgroup(&sampling, path.clone())
     }
     fn counted(&self, _task: &crate::model::id::CgroupPath) -> crate::model::usage::Usage {

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use super::ports::{port, with_ports};
 use super::*;
-use crate::collectors::{FdBudget, Reading, ReadingStore, Sampling, TaskReader};
+use crate::collectors::{FdBudget, Reading, ReadingStore, SamplingContext, TaskReader};
 use crate::host::hierarchy::Layout;
 use crate::host::roots::Roots;
 use crate::model::id::CgroupPath;
@@ -48,14 +48,14 @@ impl AllocLockProbe {
 struct ReadingProbe(&'static str, Arc<AllocLockProbe>);
 
 impl ReadingStore for ReadingProbe {
-    fn keep(&self, _: &Reading) {
+    fn persist(&self, _: &Reading) {
         self.1.note(self.0);
     }
 }
 
 /// A unified tree that is a directory.
 struct FakeCgroupTree {
-    sampling: Arc<Sampling>,
+    sampling: Arc<SamplingContext>,
     watched: Arc<AllocLockProbe>,
     dir: tempfile::TempDir,
 }
@@ -73,7 +73,7 @@ impl FakeCgroupTree {
             std::fs::write(file, text).unwrap();
         }
         let layout = Layout::detect(&roots).unwrap();
-        FakeCgroupTree { sampling: Sampling::new(roots, layout, FdBudget::of(0)), watched: Arc::default(), dir }
+        FakeCgroupTree { sampling: SamplingContext::new(roots, layout, FdBudget::of(0)), watched: Arc::default(), dir }
     }
     fn at(&self, path: &CgroupPath) -> std::path::PathBuf {
         self.dir.path().join("sys/fs/cgroup").join(path.relative())

@@ -8,7 +8,7 @@
 //! of no other attempt
 
 use super::*;
-use crate::collectors::{FdBudget, Sampling, TaskReader};
+use crate::collectors::{FdBudget, SamplingContext, TaskReader};
 use crate::host::hierarchy::Layout;
 use crate::host::roots::Roots;
 use crate::model::event::EventKind;
@@ -64,7 +64,7 @@ async fn cgroup_and_driver_state_learned_at_the_start_are_recorded_shown_and_rec
     *host.world.learns.lock().unwrap() = Some((cgroup.clone(), state.clone()));
     let roots = Roots::default();
     let layout = Layout::detect(&roots).unwrap();
-    let reader = Arc::new(TaskReader::reported(&Sampling::new(roots, layout, FdBudget::from_limit())));
+    let reader = Arc::new(TaskReader::reported(&SamplingContext::new(roots, layout, FdBudget::from_limit())));
     *host.world.reader.lock().unwrap() = Some(Arc::clone(&reader));
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;

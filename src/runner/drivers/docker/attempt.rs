@@ -85,7 +85,7 @@ impl ContainerAttempt {
         }
         let reader = own.or_else(|| handle.cgroup.clone()).map(|path| {
             let reader = TaskReader::for_cgroup(&shared.sampling, path);
-            Arc::new(if found { reader.found() } else { reader })
+            Arc::new(if found { reader.preexisting() } else { reader })
         });
         let (report, end) = watch::channel(None);
         let following = {

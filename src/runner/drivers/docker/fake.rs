@@ -5,7 +5,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use crate::collectors::{FdBudget, Sampling};
+use crate::collectors::{FdBudget, SamplingContext};
 use crate::host::clock::SystemClock;
 use crate::host::hierarchy::Layout;
 use crate::host::roots::Roots;
@@ -62,7 +62,7 @@ impl FakeEngine {
         let layout = Layout::detect(&roots).unwrap();
         let endpoint = format!("unix:{}", self.socket.display());
         DriverContext {
-            sampling: Sampling::new(roots, layout, FdBudget::from_limit()),
+            sampling: SamplingContext::new(roots, layout, FdBudget::from_limit()),
             clock: Arc::new(SystemClock),
             boot_id: BootId("b".into()),
             supervisors: SupervisorPool::new("/nowhere".into(), None, 2),

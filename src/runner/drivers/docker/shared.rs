@@ -12,7 +12,7 @@ use super::images::Images;
 use super::network::NetworkChoice;
 use super::place::ParentCgroups;
 use super::settings::Settings;
-use crate::collectors::Sampling;
+use crate::collectors::SamplingContext;
 use crate::host::clock::Clock;
 use crate::model::id::BootId;
 use crate::model::task::TaskHandle;
@@ -40,7 +40,7 @@ pub struct DockerContext {
     pub engine: Arc<DockerEngine>,
     pub settings: Settings,
     pub images: Arc<Images>,
-    pub sampling: Arc<Sampling>,
+    pub sampling: Arc<SamplingContext>,
     pub clock: Arc<dyn Clock>,
     pub boot_id: BootId,
     pub parents: ParentCgroups,

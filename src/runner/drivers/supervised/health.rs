@@ -55,7 +55,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::collectors::{FdBudget, Sampling};
+    use crate::collectors::{FdBudget, SamplingContext};
     use crate::host::clock::SystemClock;
     use crate::host::hierarchy::Layout;
     use crate::host::roots::Roots;
@@ -69,7 +69,7 @@ mod tests {
         let roots = Roots::default();
         let layout = Layout::detect(&roots).unwrap();
         let context = DriverContext {
-            sampling: Sampling::new(roots, layout, FdBudget::from_limit()),
+            sampling: SamplingContext::new(roots, layout, FdBudget::from_limit()),
             clock: Arc::new(SystemClock),
             boot_id: BootId("b".into()),
             supervisors: SupervisorPool::new("/nowhere".into(), None, 2),

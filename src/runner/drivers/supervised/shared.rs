@@ -9,7 +9,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::work::ProgramConfig;
-use crate::collectors::{Sampling, TaskReader};
+use crate::collectors::{SamplingContext, TaskReader};
 use crate::host::clock::Clock;
 use crate::host::process;
 use crate::model::id::{BootId, ProcessId};
@@ -58,7 +58,7 @@ pub trait ProcessDriver: Send + Sync {
 pub struct SupervisionContext {
     pub kind: Box<dyn ProcessDriver>,
     pub pool: Arc<SupervisorPool>,
-    pub sampling: Arc<Sampling>,
+    pub sampling: Arc<SamplingContext>,
     pub clock: Arc<dyn Clock>,
     pub boot_id: BootId,
     /// The soft limit on descriptors that tasks get.
@@ -82,7 +82,7 @@ impl SupervisionContext {
 
     pub fn reader(&self, handle: &TaskHandle, supervisor: ProcessId, found: bool) -> Arc<TaskReader> {
         Arc::new(match &handle.cgroup {
-            Some(cgroup) if found => TaskReader::for_cgroup(&self.sampling, cgroup.clone()).found(),
+            Some(cgroup) if found => TaskReader::for_cgroup(&self.sampling, cgroup.clone()).preexisting(),
             Some(cgroup) => TaskReader::for_cgroup(&self.sampling, cgroup.clone()),
             None => TaskReader::for_processes(&self.sampling, supervisor),
         })

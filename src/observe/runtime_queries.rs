@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use super::exits::ExitFacts;
 use super::identity::{RecognisedTask, TaskNaming};
-use super::query_queue::{EndQuestion, Question, QuestionQueue};
-use super::texts::{TextCounts, fit};
+use super::query_queue::{EndQuestion, QueryJob, QuestionQueue};
+use super::texts::{TextCounts, sanitize};
 use super::{Config, ObservedSource};
 use crate::host::inotify::WakeSignal;
 use crate::host::roots::Roots;
@@ -16,7 +16,7 @@ use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
 use crate::telemetry::lock;
 
-pub use super::query_queue::{EndedLife, Inquiry, QuestionTopic};
+pub use super::query_queue::{EndedLife, QueryTarget, QuestionTopic};
 
 /// Paths that sources need.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl RuntimePlaces {
 /// Queries one source. Concurrency: on its own thread; may block.
 pub trait Runtime: Send {
     /// `None`: unknown to the source, or the source is unavailable.
-    fn name(&mut self, inquiry: &Inquiry) -> Option<TaskNaming>;
+    fn name(&mut self, target: &QueryTarget) -> Option<TaskNaming>;
     /// IDs of containers that were renamed since the last call.
     fn renamed(&mut self) -> Vec<String> {
         Vec::new()
@@ -48,8 +48,8 @@ pub trait Runtime: Send {
         Vec::new()
     }
     /// How the life that ended at `ended_at` ended. Does not wait.
-    fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
-        let _ = (inquiry, ended_at);
+    fn exit(&mut self, target: &QueryTarget, ended_at: Option<Timestamp>) -> EndAnswer {
+        let _ = (target, ended_at);
         EndAnswer::Nothing
     }
 }
@@ -90,7 +90,7 @@ pub enum SourceReply {
 }
 
 /// Queues questions to the sources, each on its own thread, and collects their answers.
-pub struct Inquiries {
+pub struct RuntimeQueries {
     places: RuntimePlaces,
     /// Labels that are shown or used by rules; others are dropped.
     labels: Arc<BTreeSet<String>>,
@@ -99,11 +99,11 @@ pub struct Inquiries {
     wake: WakeSignal,
 }
 
-impl Inquiries {
+impl RuntimeQueries {
     /// Errors: no file descriptor left.
-    pub fn new(places: RuntimePlaces, config: &Config) -> std::io::Result<Inquiries> {
+    pub fn new(places: RuntimePlaces, config: &Config) -> std::io::Result<RuntimeQueries> {
         let (wake_signal, labels) = (WakeSignal::new()?, Arc::new(config.known_labels()));
-        Ok(Inquiries { places, labels, queues: HashMap::new(), replies: Arc::default(), wake: wake_signal })
+        Ok(RuntimeQueries { places, labels, queues: HashMap::new(), replies: Arc::default(), wake: wake_signal })
     }
 
     /// Rings when a source has answered.
@@ -112,8 +112,8 @@ impl Inquiries {
     }
 
     /// Whether the question was queued. An answer may still never come.
-    pub fn enqueue(&mut self, source: &'static ObservedSource, inquiry: Inquiry) -> bool {
-        self.queue(source).is_some_and(|questions| questions.add(inquiry))
+    pub fn enqueue(&mut self, source: &'static ObservedSource, target: QueryTarget) -> bool {
+        self.queue(source).is_some_and(|questions| questions.add(target))
     }
 
     /// Queries a source for the containers that wait for their restart.
@@ -158,7 +158,7 @@ impl Inquiries {
     }
 }
 
-impl Drop for Inquiries {
+impl Drop for RuntimeQueries {
     fn drop(&mut self) {
         self.queues.values().flatten().for_each(|questions| questions.close());
     }
@@ -173,57 +173,57 @@ struct SourceWorker {
 }
 
 impl SourceWorker {
-    /// Runs until the sender is dropped.
+    /// Runs until the queue is closed.
     fn run(&self, runtime: &mut dyn Runtime) {
         while let Some(question) = self.questions.next() {
             match question {
-                Question::Name(same) => self.name(runtime, &same),
-                Question::Renames => {
+                QueryJob::Name(same) => self.name(runtime, &same),
+                QueryJob::Renames => {
                     let renamed = runtime.renamed();
                     if renamed.is_empty() {
                         continue;
                     }
                     lock(&self.replies).push(SourceReply::Renamed(renamed));
                 }
-                Question::Restarts(requested_at) => {
+                QueryJob::Restarts(requested_at) => {
                     let Some(all) = runtime.restarting() else { continue };
                     lock(&self.replies).push(SourceReply::Restarting(requested_at, all));
                 }
-                Question::Waiting => {
+                QueryJob::Waiting => {
                     let mut all = runtime.waiting();
                     for container in &mut all {
                         container.naming = self.bounded(container.naming.clone(), &mut TextCounts::default());
                     }
                     lock(&self.replies).push(SourceReply::Waiting(all));
                 }
-                Question::End(end) => self.end(runtime, end),
+                QueryJob::End(end) => self.end(runtime, end),
             }
             self.wake.ring();
         }
     }
 
-    fn name(&self, runtime: &mut dyn Runtime, same: &[Inquiry]) {
+    fn name(&self, runtime: &mut dyn Runtime, same: &[QueryTarget]) {
         let Some(first) = same.first() else { return };
         let reported = runtime.name(first);
-        for inquiry in same {
+        for target in same {
             let mut counts = TextCounts::default();
             // A plain cgroup is named by its own path.
             let is_plain = |reported: &TaskNaming| reported.source == Some(AllocSource::Cgroup);
             let plain =
-                || TaskNaming { source: Some(AllocSource::Cgroup), ..RecognisedTask::plain(&inquiry.path).naming };
+                || TaskNaming { source: Some(AllocSource::Cgroup), ..RecognisedTask::plain(&target.path).naming };
             let of_this = reported.as_ref().map(|reported| if is_plain(reported) { plain() } else { reported.clone() });
             let naming = of_this.map(|naming| Box::new(self.bounded(naming, &mut counts)));
-            lock(&self.replies).push(SourceReply::Name(inquiry.path.clone(), naming, counts));
+            lock(&self.replies).push(SourceReply::Name(target.path.clone(), naming, counts));
         }
     }
 
     fn bounded(&self, mut naming: TaskNaming, counts: &mut TextCounts) -> TaskNaming {
         naming.labels.retain(|(name, _)| self.labels.contains(name));
-        fit(naming, counts)
+        sanitize(naming, counts)
     }
 
     fn end(&self, runtime: &mut dyn Runtime, end: Box<EndQuestion>) {
-        let answer = if end.is_late { EndAnswer::Nothing } else { runtime.exit(&end.inquiry, end.life.ended_at) };
+        let answer = if end.is_late { EndAnswer::Nothing } else { runtime.exit(&end.target, end.life.ended_at) };
         if answer != EndAnswer::Unreachable && !end.is_late {
             self.questions.set_reachable();
         }
@@ -234,7 +234,7 @@ impl SourceWorker {
             EndAnswer::Nothing => (Some(end), None),
         };
         if let Some(end) = end {
-            lock(&self.replies).push(SourceReply::Exit(end.inquiry.path, end.life.number, facts));
+            lock(&self.replies).push(SourceReply::Exit(end.target.path, end.life.number, facts));
         }
     }
 }
@@ -271,7 +271,7 @@ mod tests {
         fn path(&self, path: &str) -> PathBuf {
             self.0.path().join(path.trim_start_matches('/').replace("<id>", ID))
         }
-        fn runtime(&self, cgroup: &str, about: QuestionTopic) -> (Box<dyn Runtime>, Inquiry) {
+        fn runtime(&self, cgroup: &str, about: QuestionTopic) -> (Box<dyn Runtime>, QueryTarget) {
             let places = RuntimePlaces { roots: Roots::below(self.0.path()), docker: self.path("/run/docker.sock") };
             let cgroup = cgroup.replace("<id>", ID).replace("<alloc>", ALLOC);
             let parts: Vec<&str> = Path::new(&cgroup).iter().skip(1).map(|part| part.to_str().unwrap()).collect();
@@ -281,12 +281,12 @@ mod tests {
             };
             let source = ALL.iter().find(|source| source.word == found.source).expect("a source of ours");
             let directories = vec![self.path("/cgroup")];
-            (source.runtime.expect("it can be asked")(&places), Inquiry { path: cgroup, found, directories, about })
+            (source.runtime.expect("it can be asked")(&places), QueryTarget { path: cgroup, found, directories, about })
         }
         /// Source and name.
         fn name(&self, cgroup: &str) -> Option<TaskNaming> {
-            let (mut runtime, inquiry) = self.runtime(cgroup, QuestionTopic::Name);
-            runtime.name(&inquiry)
+            let (mut runtime, target) = self.runtime(cgroup, QuestionTopic::Name);
+            runtime.name(&target)
         }
     }
 
@@ -331,11 +331,12 @@ mod tests {
         let listener = std::os::unix::net::UnixListener::bind(&docker).unwrap();
         std::thread::spawn(move || serve_docker(&listener, ID));
         let places = RuntimePlaces { roots: Roots::below(dir.path()), docker };
-        let mut inquiries = Inquiries::new(places, &Config::default()).unwrap();
+        let mut runtime_queries = RuntimeQueries::new(places, &Config::default()).unwrap();
         let docker = ALL.iter().find(|source| source.word == AllocSource::Docker).unwrap();
         let mut request = |id: &str, about: QuestionTopic| {
             let found = RecognisedTask::container(AllocSource::Docker, id);
-            inquiries.enqueue(docker, Inquiry { path: format!("/docker/{id}"), found, directories: Vec::new(), about })
+            runtime_queries
+                .enqueue(docker, QueryTarget { path: format!("/docker/{id}"), found, directories: Vec::new(), about })
         };
         for number in 0..200 {
             assert!(request(
@@ -347,7 +348,7 @@ mod tests {
         let (until, mut ends) = (std::time::Instant::now() + std::time::Duration::from_secs(60), 0);
         let named = loop {
             assert!(std::time::Instant::now() < until, "no name, and {ends} ends");
-            let replies = inquiries.replies();
+            let replies = runtime_queries.replies();
             ends += replies.iter().filter(|reply| matches!(reply, SourceReply::Exit(..))).count();
             let name = |reply| match reply {
                 SourceReply::Name(_, naming, _) => naming,
@@ -448,11 +449,11 @@ mod tests {
             EndAnswer::Exit(facts) => Some(facts.status),
             EndAnswer::NotYet | EndAnswer::Unreachable | EndAnswer::Nothing => None,
         };
-        let (mut runtime, inquiry) = tree.runtime(cgroup, QuestionTopic::Exit(over));
-        assert_eq!(status(runtime.exit(&inquiry, over.ended_at)), Some(ExitStatus::Code(137)));
+        let (mut runtime, target) = tree.runtime(cgroup, QuestionTopic::Exit(over));
+        assert_eq!(status(runtime.exit(&target, over.ended_at)), Some(ExitStatus::Code(137)));
         let empty = FileTree::of(&[("/run/libpod/exits/<id>", "soon")]);
-        let (mut runtime, inquiry) = empty.runtime(cgroup, QuestionTopic::Exit(over));
-        assert_eq!((empty.name(cgroup), status(runtime.exit(&inquiry, over.ended_at))), (None, None));
+        let (mut runtime, target) = empty.runtime(cgroup, QuestionTopic::Exit(over));
+        assert_eq!((empty.name(cgroup), status(runtime.exit(&target, over.ended_at))), (None, None));
     }
 
     /// The environment identifies the job, and an inherited environment is ignored.
