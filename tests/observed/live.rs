@@ -226,8 +226,8 @@ fn observed_cgroup_above_the_limit_is_counted_and_admitted_when_there_is_room() 
     // Whatever else runs here takes the one place, or one of these does.
     let a = scene.run("a", IDLE);
     let b = scene.run("b", IDLE);
-    let left_out = || scene.agent.metrics().f64("allostat_observed_left_out", &[("reason", "limit")]);
-    wait_for("one to be left out", long(), || (left_out() >= 1.0).then_some(()));
+    let left_out = || scene.agent.metrics().one("allostat_observed_left_out", &[("reason", "limit")]).map(Sample::f64);
+    wait_for("one to be left out", long(), || (left_out() >= Some(1.0)).then_some(()));
     let running = || -> Vec<String> {
         let all = scene.allocs().into_iter().filter(|alloc| alloc["status"] == "running");
         all.filter_map(|alloc| alloc["id"].as_str().map(str::to_owned)).collect()
@@ -315,8 +315,8 @@ fn agent_near_its_memory_limit_sheds_observed_workloads_then_details() {
     assert_eq!((shed("new_observed"), shed("observed")), (Some(1.0), Some(1.0)));
     let scene = Scene { agent, observed: observed_cgroups };
     let mut child = scene.observed.sleeper("late");
-    let left_out = || scene.agent.metrics().f64("allostat_observed_left_out", &[("reason", "limit")]);
-    wait_for("the cgroup to be left out", long(), || (left_out() >= 1.0).then_some(()));
+    let left_out = || scene.agent.metrics().one("allostat_observed_left_out", &[("reason", "limit")]).map(Sample::f64);
+    wait_for("the cgroup to be left out", long(), || (left_out() >= Some(1.0)).then_some(()));
     scene.agent.run(
         r#"job "kept" {
   group "g" {
