@@ -209,8 +209,8 @@ impl DockerApi {
         facts::json(self.containers.as_ref()?, &[id, "config.v2.json"])
     }
 
-    /// Whether the end of a life was requested. `ended_at`: not later than its end; `None`: the last life. `None`: the
-    /// events do not have this end yet.
+    /// Whether the end of a life was requested; `None`: its events are not complete yet. `ended_at`: not later than its
+    /// end; `None`: the last life.
     pub fn is_stopped(&mut self, target: &QueryTarget, ended_at: Option<Timestamp>) -> Option<bool> {
         let Some(events) = target.found.container.as_deref().and_then(|id| self.events(id)) else {
             return Some(false);

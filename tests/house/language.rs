@@ -165,7 +165,7 @@ fn a_word_of_the_dialect_is_found_with_its_place() {
     assert_eq!(offences(&[names]).len(), 2);
 }
 
-/// Words that say of a value or a function only that somebody did something with it, and those that say what.
+/// Words that do not say what a value is or what a function does, and those that do.
 const REPLACED_IN_NAMES: &[(&str, &str)] = &[
     ("say|says|said|saying|unsaid", "report, message, output, reported"),
     ("ask|asks|asked|asking|asker|askers", "request, query, requested, requested_at"),
