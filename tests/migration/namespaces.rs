@@ -103,7 +103,10 @@ fn data_migrates_between_namespaces_over_a_slow_interrupted_link() {
     wait_for("a part of it to come", LIMIT * patience(), || part.exists().then_some(()));
     namespaces.link("down");
     wait_for("the outage to be noticed", LIMIT * patience(), || {
-        messages(&new, &id).iter().any(|message| message.contains("; retrying")).then_some(())
+        messages(&new, &id)
+            .iter()
+            .any(|message| message.contains("; retrying") || message.contains("was interrupted"))
+            .then_some(())
     });
     assert!(!to.join("alloc/data/db").exists());
     namespaces.link("up");

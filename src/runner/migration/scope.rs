@@ -22,6 +22,8 @@ pub struct MigrationScope {
     pub cancelled: Arc<Cancellation>,
     /// The transfer ends then, whatever has come.
     pub until: Instant,
+    /// Called when the connection broke off and the transfer goes on from there: the bytes that came, and why.
+    pub on_interruption: Box<dyn Fn(u64, &str) + Send + Sync>,
 }
 
 /// What was received.
@@ -30,6 +32,8 @@ pub struct FetchedData {
     pub entries: u64,
     /// The sizes of all files.
     pub bytes: u64,
+    /// How often the transfer went on after the connection broke off.
+    pub resumed: u32,
 }
 
 /// Why data was not fetched.
