@@ -252,14 +252,15 @@ fn data_moves_whole_over_a_link_that_breaks_and_sigkills_of_the_receiver() {
     let from = old.run();
     let bytes = how_many(4 << 20, 1 << 30);
     fill(&from, bytes);
+    // Of one connection: the next one has the rest.
     let part = (bytes / 2) as u64;
     let faults = [
         Fault::Notify(1 << 19),
         Fault::Cut(1 << 16),
         Fault::Slow(1 << 18),
         Fault::Cut(part),
-        Fault::Stall(part),
-        Fault::Notify(part),
+        Fault::Stall(1 << 19),
+        Fault::Notify(1 << 19),
         Fault::Notify(bytes as u64),
     ];
     let link = Link::to(old.agent.address, &faults);
@@ -291,6 +292,7 @@ fn data_moves_whole_over_a_link_that_breaks_and_sigkills_of_the_receiver() {
     assert!(sparse.blocks() * 512 < 16 << 20, "{} blocks", sparse.blocks());
     assert!(!to.join(".migrating").exists());
     let text = messages(&new, &id);
+    assert!(text.iter().any(|message| message.contains("; it goes on from there")), "{text:?}");
     assert_contains(
         text.last().expect("events"),
         &["took over the data of alloc old/", ": 2 directories, ", " MiB in "],

@@ -11,7 +11,7 @@ use crate::common::{how_many, is_root, wait_for};
 use crate::observed::live::{Scene, long};
 
 /// How long what other agents open is counted.
-const BY_OTHERS: Duration = Duration::from_secs(3);
+const BASELINE_TIME: Duration = Duration::from_secs(3);
 
 /// inotify reports each file that is opened. An empty cgroup may be sampled once a second, whatever happens to others.
 /// Another agent on this host opens it as well: what is opened while this one is stopped does not count.
@@ -42,17 +42,17 @@ fn empty_cgroup_is_not_read_when_another_one_is_created_or_removed() {
     let agent = rustix::process::Pid::from_raw(i32::try_from(scene.agent.pid()).unwrap()).unwrap();
     kill_process(agent, Signal::STOP).unwrap();
     opened();
-    std::thread::sleep(BY_OTHERS);
-    let by_others = opened();
+    std::thread::sleep(BASELINE_TIME);
+    let baseline = opened();
     kill_process(agent, Signal::CONT).unwrap();
     another(1);
     opened();
     let started_at = Instant::now();
     (2..20).for_each(another);
     let seconds = started_at.elapsed().as_secs();
-    let by_others = 2 * by_others * (seconds + 1) / BY_OTHERS.as_secs();
+    let baseline = 2 * baseline * (seconds + 1) / BASELINE_TIME.as_secs();
     let opened = opened();
-    assert!(opened <= seconds + 2 + by_others, "opened {opened} times in {seconds} s, by others at most {by_others}");
+    assert!(opened <= seconds + 2 + baseline, "opened {opened} times in {seconds} s, by others at most {baseline}");
     let late = scene.run("empty", "exec sleep 1000");
     scene.wait("empty", "what is not empty any more", |alloc| alloc["status"] == "running");
     scene.end("empty", late);

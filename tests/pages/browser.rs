@@ -220,11 +220,11 @@ fn in_a_browser_sources_devices_host_and_charts_are_read_at_each_width() {
     let chart = "document.querySelector('#detail [data-chart=\"memory\"]')";
     page.waits_for(&format!("{chart} !== null"));
     page.value(&format!("{chart}.focus()"));
-    let said = "document.getElementById('announce').textContent";
+    let announced = "document.getElementById('announce').textContent";
     for key in ["ArrowLeft", "Home", "ArrowRight"] {
         page.value("document.getElementById('announce').textContent = ''");
         page.press(key);
-        page.waits_for(&format!("/: .* [KMG]iB/.test({said})"));
+        page.waits_for(&format!("/: .* [KMG]iB/.test({announced})"));
     }
     assert!(page.errors.is_empty(), "{:?}", page.errors);
     child.kill().unwrap();

@@ -108,7 +108,7 @@ impl Alloc {
             job: Arc::clone(&self.job),
             place: (self.group, at),
             attempt: cell.record.status.attempt,
-            emit: Arc::new(print),
+            emit: Box::new(print),
             done: cell.record.hooks.clone(),
             account: None,
             dirs: None,

@@ -68,7 +68,7 @@ fn tops(tree: &ForeignTree) -> io::Result<Vec<FoundFile>> {
     Ok(found)
 }
 
-/// Writes the data of an alloc, but for the first `offset` bytes of the archive, which the peer has already; the seal is
+/// Writes the data of an alloc without the first `offset` bytes of the archive, which the peer has already; the seal is
 /// that of all. What cannot be read ends the archive with the reason instead of a seal, and so does a change: a file
 /// that disappeared, a directory that was moved, or the reason that `unchanged` gives.
 ///

@@ -85,8 +85,8 @@ impl Transfer<'_> {
         Ok(FetchedData { entries: seal.entries, bytes: seal.bytes, resumed: self.resumed.get() })
     }
 
-    /// The head of the response, for the archive without its first `offset` bytes. Errors: the peer refuses, or says that
-    /// the alloc has not ended.
+    /// The head of the response, for the archive without its first `offset` bytes. Errors: the peer refuses, or says
+    /// that the alloc has not ended.
     fn answer(&self, offset: u64) -> Result<HttpAnswer, MigrationError> {
         let MigrationSource { peer, alloc, .. } = self.source;
         let config = &self.scope.config;

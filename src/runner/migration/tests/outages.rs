@@ -156,7 +156,7 @@ fn peer_that_sends_single_bytes_is_retried() {
     site.is_untouched();
 }
 
-/// Promise (Runner): P-14.5 A migration that breaks off goes on where it stood, and what changed meanwhile is refused
+/// Promise (Durability and recovery): A migration that breaks off goes on where it stood; what changed is refused
 #[test]
 fn transfer_that_breaks_off_goes_on_where_it_stood_and_is_whole() {
     const EACH: usize = 400_000;
