@@ -23,8 +23,6 @@ use crate::model::units::Timestamp;
 const PORTS_SHOWN: usize = 10;
 /// Of what a check printed, so many characters of the first line.
 const OUTPUT_SHOWN: usize = 60;
-/// The rest of a long event begins here: behind its time.
-const EVENT_INDENT: u16 = 14;
 
 /// Show what runs, waits and ended, or one alloc with its tasks, latest events and last output
 ///
@@ -262,7 +260,7 @@ pub(super) fn detail(alloc: &AllocRow, uses: &AllocUses, now: Timestamp, screen:
         out.push('\n');
     }
     for event in events {
-        out.push_str(&wrapped(&follow::line(event, now, paint), screen, EVENT_INDENT));
+        out.push_str(&wrapped(&follow::line(event, now, paint), screen, follow::EVENT_INDENT));
         out.push('\n');
     }
     out
