@@ -1074,7 +1074,13 @@ fn a_name_of_several_allocs_lists_them_and_acts_with_yes_alone() {
     for command in ["stop", "restart", "signal"] {
         fails(&agent.cli(&[command, "many"]), 66, &["the name of 3 allocs", all[0], all[1], all[2], "--yes"]);
     }
-    fails(&agent.cli(&["stats", "--json", "many"]), 66, &["the name of 3 allocs", "many.g[2]"]);
+    for line in [&["stats", "--json", "many"][..], &["exec", "many", "--", "true"], &["fs", "ls", "many"]] {
+        let refused = agent.cli(line);
+        fails(&refused, 66, &["is the name of 3 allocs:\n"]);
+        let rows: Vec<&str> = refused.stderr.lines().filter(|line| line.starts_with("  ")).collect();
+        let expected: Vec<String> = all.iter().enumerate().map(|(at, id)| format!("  {id} many.g[{at}]")).collect();
+        assert_eq!(rows, expected, "{line:?}: {}", refused.stderr);
+    }
     // What only reads shows all of them.
     let other = agent.run(&batch("many-more", "exec sleep 600", "")).trim()[..8].to_owned();
     for line in [&["stats", "many"][..], &["top", "--once", "many"], &["events", "many"]] {
@@ -1094,6 +1100,13 @@ fn a_name_of_several_allocs_lists_them_and_acts_with_yes_alone() {
         (ended.code == Some(0) && ended.stdout.contains("many.g[1]")).then_some(())
     });
     assert_contains(&agent.cli(&["stop", "--yes", "many"]).ok(), &["stopped 2 allocs"]);
+    fails(&agent.cli(&["gc", "many"]), 66, &["is the name of 3 allocs:\n", all[0], all[1], all[2], "--yes"]);
+    // Removed, or not yet: no scraper may have read the final series of the last ones.
+    let removed = agent.cli(&["gc", "--yes", "many"]).stdout;
+    for id in &all {
+        assert!(removed.lines().any(|line| line.contains(id)), "{id}: {removed}");
+    }
+    assert!(!removed.contains(&other) && !removed.contains("has not ended"), "{removed}");
     agent.stop();
 }
 
