@@ -16,11 +16,11 @@ use crate::model::usage::Usage;
 
 /// Show ended allocs, managed and observed: how and when they ended, and their peak usage
 ///
+/// Examples: `allostat history --failed --since 24h`, `allostat history web`
+///
 /// Newest first. Records are retained for days, across agent restarts (history.keep, history.max_bytes). With ALLOC it
 /// shows all that is known of its last end, and the usage of each task relative to its limits: over all attempts of a
 /// managed task, over the last life of an observed one.
-///
-/// Example: `allostat history --failed --since 24h`
 #[derive(Debug, clap::Args)]
 pub struct HistoryCommand {
     /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload

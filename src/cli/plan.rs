@@ -17,10 +17,10 @@ use crate::jobspec::{self, Diagnostic, Inputs};
 
 /// Show what a job file would change: the difference to the job that runs, and what becomes of its allocs
 ///
+/// Examples: `allostat plan web.hcl`, `allostat plan --var tag=1.4 web.hcl`
+///
 /// Changes nothing. It also reports which parts of the file are ignored or refused on this host. Values that may be
 /// secrets are hidden.
-///
-/// Example: `allostat plan web.hcl`
 #[derive(Debug, clap::Args)]
 pub struct PlanCommand {
     /// Job file, HCL or JSON; - is standard input

@@ -17,10 +17,10 @@ use crate::model::task::{ExitStatus, Outcome};
 
 /// Submit a job file and show its progress
 ///
+/// Examples: `allostat run web.hcl`, `allostat run --detach --var tag=1.4 web.hcl`
+///
 /// Waits until a batch job is done, rescheduled allocs included, and exits with its result, or until a service runs
 /// (with --wait: is healthy). Keeps waiting across agent restarts. Ctrl-C detaches; the job continues.
-///
-/// Examples: `allostat run web.hcl`, `allostat run --detach --var tag=1.4 web.hcl`
 #[derive(Debug, clap::Args)]
 pub struct RunCommand {
     /// Job file, HCL or JSON; - is standard input

@@ -14,10 +14,10 @@ use crate::model::usage::{Field, Usage};
 
 /// Show the usage of every task, or of one alloc in detail
 ///
+/// Examples: `allostat stats`, `allostat stats web`, `allostat stats --json 5f0d`
+///
 /// With ALLOC: the alloc as a whole and by task, over all attempts including the running one. For a name of several
 /// allocs, and without one: the table of `allostat top --once`. If no agent runs, the command samples the host itself.
-///
-/// Examples: `allostat stats`, `allostat stats web`, `allostat stats --json 5f0d`
 #[derive(Debug, clap::Args)]
 pub struct StatsCommand {
     /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload

@@ -26,11 +26,11 @@ const OUTPUT_SHOWN: usize = 60;
 
 /// Show what runs, waits and ended, or one alloc with its tasks, latest events and last output
 ///
+/// Examples: `allostat status`, `allostat status --all`, `allostat status web`
+///
 /// Managed allocs that run or wait have a line each, with CPU, memory and the reason of their state. Ended ones are
 /// summed up by job, observed ones by source; --all lists them. Several allocs of one name are listed. Of a periodic or
 /// parameterized job it shows the next launch and the child jobs, the newest first.
-///
-/// Examples: `allostat status`, `allostat status --all`, `allostat status web`
 #[derive(Debug, clap::Args)]
 pub struct StatusCommand {
     /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
