@@ -1496,6 +1496,12 @@ fn a_demo_on_a_terminal_of_80_columns_shows_what_matters_and_q_leaves_it() {
     demo.press("q");
     assert_eq!(demo.ends().code(), Some(0), "{}", demo.text());
     demo.shows("Type next:");
+    // Three commands to try, whole ones on a narrow screen.
+    let lines = demo.lines();
+    for command in ["sudo allostat top", "sudo allostat agent", "sudo allostat run web.hcl"] {
+        let line = lines.iter().find(|line| line.trim_start().starts_with(command));
+        assert!(line.is_some_and(|line| line.chars().count() <= 80), "{command}: {lines:?}");
+    }
     let left: Vec<_> = std::fs::read_dir(dir.path()).expect("our own directory").flatten().collect();
     assert!(left.is_empty(), "{left:?}");
 }
