@@ -152,7 +152,7 @@ fn a_link_that_the_task_plants_is_replaced_and_never_followed() {
 #[test]
 fn rendered_files_belong_to_the_user_of_the_task() {
     if !is_root() {
-        return;
+        skip_test!("not-root");
     }
     let agent = Agent::start();
     let template =
@@ -169,6 +169,13 @@ fn rendered_files_belong_to_the_user_of_the_task() {
     let stat: serde_json::Value = serde_json::from_str(&path).expect("it is JSON");
     assert_eq!((&stat["uid"], &stat["gid"]), (&1234.into(), &4321.into()), "{stat}");
     agent.stop();
+}
+
+/// What `stat` calls `tmpfs`.
+const TMPFS: rustix::fs::FsWord = 0x0102_1994;
+
+fn file_system_of(path: &std::path::Path) -> rustix::fs::FsWord {
+    rustix::fs::statfs(path).expect("it is there").f_type
 }
 
 /// Promise (Input validation): P-15.3 Secrets of a task are on a tmpfs of its own until its alloc ends; none of them
@@ -190,6 +197,12 @@ fn secrets_are_on_a_tmpfs_of_their_task_until_its_alloc_ends() {
     agent.kill();
     agent.start_again();
     assert!(rendered().is_some(), "a restart of the agent leaves it to the task");
+    // Unmounted behind the agent: the next start has them again, and they are not on the disk meanwhile.
+    rustix::mount::unmount(&secrets, rustix::mount::UnmountFlags::DETACH).expect("root may");
+    assert_eq!((rendered(), file_system_of(&secrets) == TMPFS), (None, false));
+    agent.cli(&["restart", "rendered"]).ok();
+    assert_eq!((rendered().is_some(), file_system_of(&secrets)), (true, TMPFS), "a tmpfs with its content");
+    assert_eq!(agent.cli(&["exec", "rendered", "--", "stat", "-c", "%a %u", "secrets/db.env"]).ok(), "600 65534\n");
     agent.cli(&["stop", "rendered"]).ok();
     wait_for("its end", Duration::from_secs(20) * patience(), || rendered().is_none().then_some(()));
     assert_eq!(std::fs::read_dir(&secrets).expect("its directory stays").count(), 0, "nothing of it is on the disk");

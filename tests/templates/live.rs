@@ -240,7 +240,7 @@ fn signals_and_scripts_follow_once_each_and_noop_changes_the_file_alone() {
 #[test]
 fn an_exec_task_gets_signals_scripts_and_files_in_its_own_root() {
     if !is_root() {
-        return;
+        skip_test!("not-root");
     }
     let keyed = Keyed::start(&[("n", "0")]);
     let script = "change_mode = \"script\"\n splay = \"0s\"\n change_script {\n command = \"/bin/sh\"\n \
