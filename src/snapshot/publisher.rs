@@ -416,11 +416,11 @@ mod tests {
         /// So many are published before a listener has its turn.
         const AT_ONCE: u64 = 5;
         let (publisher, snapshots) = published();
-        let listen = |mut heard: watch::Receiver<Arc<Snapshot>>| {
+        let listen = |mut receiver: watch::Receiver<Arc<Snapshot>>| {
             tokio::spawn(async move {
-                let mut epochs = vec![heard.borrow_and_update().epoch];
-                while heard.changed().await.is_ok() {
-                    epochs.push(heard.borrow_and_update().epoch);
+                let mut epochs = vec![receiver.borrow_and_update().epoch];
+                while receiver.changed().await.is_ok() {
+                    epochs.push(receiver.borrow_and_update().epoch);
                 }
                 epochs
             })
