@@ -254,7 +254,7 @@ fn run_wait_ends_with_the_health_of_a_service() {
     let id =
         |job: &str| all.iter().find(|alloc| alloc["job"] == job).and_then(|alloc| alloc["id"].as_str()).expect(job);
     assert_eq!(agent.json(&format!("/v1/allocs/{}", id("ill")))["health"], "unhealthy");
-    let verdicts = verdicts(&agent, id("ill"));
+    let verdicts = wait("the event", || Some(verdicts(&agent, id("ill"))).filter(|all| !all.is_empty()));
     assert_eq!(verdicts.len(), 1, "once: {verdicts:?}");
     let reason = "the alloc is unhealthy: not healthy within healthy_deadline (3s)";
     assert!(verdicts[0].starts_with(reason), "{verdicts:?}");
@@ -450,7 +450,7 @@ fn health_and_checks_go_on_after_a_restart_of_the_agent() {
     agent.start_again();
     assert_eq!(agent.json(&format!("/v1/allocs/{id}"))["health"], "healthy", "decided once");
     until_check(&agent, &id, "passing");
-    assert_eq!(services(&agent).len(), 2);
+    wait("both services", || (services(&agent).len() == 2).then_some(()));
     // Its check runs again, longer than its deadline: what was decided before is not decided again.
     let runs = || check(&agent, &ill)["runs"].as_u64().unwrap_or(0);
     let first = runs();
