@@ -241,7 +241,9 @@ mod tests {
     fn plan_names_few_allocs_by_short_ids_within_the_screen_and_counts_many() {
         let id = |n: usize| format!("{n:08x}-1111-2222-3333-444455556666");
         let shown = |list: &str, count: usize| {
-            let mut plan = serde_json::json!({ "job": "web", "type": "service", "is_new": false });
+            let mut plan = serde_json::json!({
+                "job": "web", "type": "service", "is_new": false, "allocs": [], "groups": [], "replaces": [], "warnings": [],
+            });
             plan[list] = (0..count).map(id).collect();
             changes(&serde_json::from_value(plan).unwrap(), Some(80), Paint(false))
         };
