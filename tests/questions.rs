@@ -157,6 +157,14 @@ fn each_documented_answer_fits_the_terminal_and_has_no_colours_if_disabled() {
             for word in &question.words {
                 shown.shows(word);
             }
+            // The text of others is shown as it is: what tasks wrote, and a format that is read line by line.
+            let is_verbatim = ["logs", "exec", "metrics"].iter().any(|name| question.command.contains(name));
+            let lines = shown.lines();
+            assert!(!lines.is_empty(), "{}", question.command);
+            for line in lines.iter().filter(|_| !is_verbatim) {
+                let width = line.chars().count();
+                assert!(width <= usize::from(size.0), "{}: {width} of {}: {line}", question.command, size.0);
+            }
             let text = shown.text();
             assert!(!plain || !text.contains("\u{1b}["), "{}: {text:?}", question.command);
         }

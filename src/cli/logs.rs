@@ -22,11 +22,11 @@ const LONGEST_LINE: usize = 64 << 10;
 
 /// Show the output of tasks
 ///
+/// Examples: `allostat logs web`, `allostat logs -f --stderr 5f0d web`, `allostat logs --since 10m web`
+///
 /// Both streams are shown in the order in which they were written, each on its own: standard output on standard
 /// output, standard error on standard error. Of several allocs each line begins with the name of its alloc and task.
 /// With -f it follows new output across restarts of the task and the agent, until the tasks are dead or Ctrl-C.
-///
-/// Examples: `allostat logs web`, `allostat logs -f --stderr 5f0d web`, `allostat logs --since 10m web`
 #[derive(Debug, clap::Args)]
 pub struct LogsCommand {
     /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload

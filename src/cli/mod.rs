@@ -397,4 +397,43 @@ mod tests {
     fn the_command_line_is_sound() {
         command().debug_assert();
     }
+
+    /// What stands in backquotes or in lines of their own, of a text.
+    fn examples_in(text: &str) -> Vec<Vec<String>> {
+        let (_, examples) = text.split_once("Examples:").unwrap_or_default();
+        let examples = examples.trim_start_matches(' ').split("\n\n").next().unwrap_or_default();
+        let lines = examples.lines().map(str::trim).filter(|line| line.starts_with("allostat "));
+        let quoted = examples.split('`').skip(1).step_by(2);
+        let all = lines.chain(quoted).map(|line| line.split(['>', '<', '|']).find(|part| part.contains("allostat ")));
+        all.flatten()
+            .map(|line| line.split_whitespace().map(|word| word.trim_matches('"').to_owned()).collect())
+            .collect()
+    }
+
+    #[test]
+    fn help_of_each_command_begins_with_examples_that_parse() {
+        fn check(command: &mut clap::Command, name: &str, count: &mut usize) {
+            let help = command.render_long_help().to_string();
+            let help: String = help.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+            let (before, _) = help.split_once("Usage:").expect(name);
+            let examples = examples_in(before);
+            assert!(examples.len() >= 2, "{name}: at least two examples before the usage: {help}");
+            let second = before.trim().split("\n\n").nth(1).unwrap_or_default();
+            assert!(second.starts_with("Examples:"), "{name}: examples before everything but the title: {help}");
+            for words in &examples {
+                parse_line(words).unwrap_or_else(|error| panic!("{name}: {words:?}: {error}"));
+            }
+            *count += 1;
+            let subs = command.get_subcommands_mut().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help");
+            subs.for_each(|sub| {
+                let name = format!("{name} {}", sub.get_name());
+                check(sub, &name, count);
+            });
+        }
+        let mut root = super::command().term_width(400);
+        root.build();
+        let mut count = 0;
+        check(&mut root, "allostat", &mut count);
+        assert!(count >= 28, "the commands were not found: {count}");
+    }
 }

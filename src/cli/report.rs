@@ -19,10 +19,10 @@ use crate::model::units::Timestamp;
 
 /// Report what each workload used, and how much memory it should get
 ///
+/// Examples: `allostat report --since 30d`, `allostat report --job web --csv`, `allostat report --patch web.hcl`
+///
 /// Adds up the runs that ended within --since and those that run now, each as a whole. The suggestion follows the
 /// highest peak, OOM kills, pressure and throttling (docs/howto.md, "Size memory"). A value that is not known is `-`.
-///
-/// Examples: `allostat report --since 30d`, `allostat report --job web --csv`, `allostat report --patch web.hcl`
 #[derive(Debug, clap::Args)]
 pub struct ReportCommand {
     /// Only this workload: a job, or an observed one

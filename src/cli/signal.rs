@@ -9,7 +9,7 @@ use crate::model::signal;
 
 /// Send a signal to the main processes of an alloc
 ///
-/// Example: `allostat signal -s SIGUSR1 5f0d`
+/// Examples: `allostat signal -s SIGHUP web`, `allostat signal -s SIGUSR1 5f0d server`
 #[derive(Debug, clap::Args)]
 pub struct SignalCommand {
     /// Signal to send: SIGHUP, SIGUSR1 ...

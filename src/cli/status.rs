@@ -23,16 +23,14 @@ use crate::model::units::Timestamp;
 const PORTS_SHOWN: usize = 10;
 /// Of what a check printed, so many characters of the first line.
 const OUTPUT_SHOWN: usize = 60;
-/// The rest of a long event begins here: behind its time.
-const EVENT_INDENT: u16 = 14;
 
 /// Show what runs, waits and ended, or one alloc with its tasks, latest events and last output
+///
+/// Examples: `allostat status`, `allostat status --all`, `allostat status web`
 ///
 /// Managed allocs that run or wait have a line each, with CPU, memory and the reason of their state. Ended ones are
 /// summed up by job, observed ones by source; --all lists them. Several allocs of one name are listed. Of a periodic or
 /// parameterized job it shows the next launch and the child jobs, the newest first.
-///
-/// Examples: `allostat status`, `allostat status --all`, `allostat status web`
 #[derive(Debug, clap::Args)]
 pub struct StatusCommand {
     /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
@@ -262,7 +260,7 @@ pub(super) fn detail(alloc: &AllocRow, uses: &AllocUses, now: Timestamp, screen:
         out.push('\n');
     }
     for event in events {
-        out.push_str(&wrapped(&follow::line(event, now, paint), screen, EVENT_INDENT));
+        out.push_str(&wrapped(&follow::line(event, now, paint), screen, follow::EVENT_INDENT));
         out.push('\n');
     }
     out

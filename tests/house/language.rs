@@ -11,6 +11,7 @@ use std::path::Path;
 use regex::Regex;
 
 use crate::house::documents::tests_in;
+use crate::house::logs::arguments;
 use crate::house::source::{blank, has_word, walk};
 
 const ALLOWED: &str = "tests/house/language.txt";
@@ -248,4 +249,36 @@ fn name_of_the_dialect_is_found_outside_of_strings_and_test_names() {
     let found = offending_names(&[("src/a/kept.rs".to_owned(), text.to_owned())]);
     let found: Vec<_> = found.iter().map(|o| (o.at.as_str(), o.word.as_str())).collect();
     assert_eq!(found, [("src/a/kept.rs:0", "kept"), ("src/a/kept.rs:1", "LookResult"), ("src/a/kept.rs:4", "is_gone")]);
+}
+
+/// Calls whose text the user of a command reads after an error.
+const REFUSALS: [&str; 4] = ["CliError::new(", "CliError::failed(", ".hint(", ".remark("];
+
+/// Lines of calls that give the placeholder of the usage line in place of an ID or a name.
+fn placeholders(text: &str) -> Vec<usize> {
+    let calls = REFUSALS.iter().flat_map(|call| text.match_indices(call));
+    let is_placeholder = |argument: &String| has_word(argument, "ALLOC");
+    let mut found: Vec<usize> = calls
+        .filter(|(at, call)| arguments(&text[at + call.len()..]).iter().any(is_placeholder))
+        .map(|(at, _)| text[..at].matches('\n').count() + 1)
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+#[test]
+fn errors_and_hints_name_ids_and_never_a_placeholder() {
+    let (mut found, mut calls) = (Vec::new(), 0);
+    walk(Path::new("src/cli"), &mut |path| {
+        if path.extension().is_some_and(|e| e == "rs") {
+            let text = fs::read_to_string(path).expect("source must be readable");
+            calls += REFUSALS.iter().map(|call| text.matches(call).count()).sum::<usize>();
+            found.extend(placeholders(&text).iter().map(|line| format!("{}:{line}", path.display())));
+        }
+    });
+    assert!(calls > 100, "the calls were not found: {calls}");
+    assert!(found.is_empty(), "give the ID or the name:\n{}", found.join("\n"));
+    let text = "let a = CliError::failed(format!(\"no {}\", f(x))).hint(\"`stop ALLOC` ends it\");\n\
+                x.hint(format!(\"`stop {id}`\"));\nsession.remark(\n\"ALLOCS\");\nCliError::new(E::A, \"give ALLOC\")";
+    assert_eq!(placeholders(text), [1, 5]);
 }
