@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use allostat::exporters::catalogue::CATALOGUE;
 use serde_json::Value;
 
-use crate::boards::files::{list, read, root, text};
+use crate::boards::files::{boards, list, read, root, text};
 use crate::boards::schema::{compiled, packages};
 use crate::common::{golden_part, test_dir};
 
@@ -149,6 +149,36 @@ fn grafana_finds_the_boards_and_the_server_that_scrapes() {
     assert_eq!((text(provider, "type"), provider["allowUiUpdates"].as_bool()), ("file", Some(false)));
     let path = text(&provider["options"], "path");
     assert!(path.starts_with('/'), "{path} is not absolute");
+}
+
+/// The command is run as its reader would, in a copy of `dashboards/`.
+///
+/// Promise (Code, boards and alerts): The documented command sets the address of the runbooks on each board that links
+/// to them
+#[test]
+fn documented_command_sets_the_runbook_address_of_every_board() {
+    let page = read(&root().join("deploy/README.md"));
+    let command = page.lines().find(|line| line.starts_with("sed -i ")).expect("the page has the command");
+    let copy = test_dir();
+    for board in boards() {
+        std::fs::write(copy.path().join(board.path.file_name().expect("a file")), &board.text).expect("our directory");
+    }
+    let command = command.replace("URL", "https://runbooks.internal/allostat");
+    let status = Command::new("sh").args(["-c", &command]).current_dir(copy.path()).status().expect("there is a sh");
+    assert!(status.success(), "{command}: {status}");
+    let sentence = page.split("`Runbooks at` on the ").nth(1).and_then(|rest| rest.split_once(" boards")).expect("one");
+    let mut seen = 0;
+    for board in boards() {
+        let changed = read(&copy.path().join(board.path.file_name().expect("a file")));
+        assert!(!changed.contains("//example.com/"), "{} still links to example.com", board.stem);
+        if board.variables().iter().any(|variable| text(variable, "name") == "runbooks") {
+            assert!(changed.contains("https://runbooks.internal/allostat"), "{}", board.stem);
+            let name = board.stem.trim_start_matches("allostat-");
+            assert!(sentence.0.split(' ').any(|word| word == name), "{name} is not named: {}", sentence.0);
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 2);
 }
 
 const BEGIN: &str = "<!-- made from docs/profiles.md: begin -->\n";
