@@ -11,6 +11,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use allostat::exporters::catalogue::CATALOGUE;
+use allostat::model::job::JobKind;
+use allostat::model::service::ServicePort;
 use serde_json::Value;
 
 use crate::boards::files::{boards, list, read, root, text};
@@ -82,6 +84,42 @@ fn the_nomad_job_is_one() {
     assert!(is_right && !printed.contains("error:"), "{printed}");
     let (is_right, printed) = check("service.hcl", &job.replace("\"system\"", "\"systme\""));
     assert!(!is_right && printed.matches("error:").count() == 1 && printed.contains("`type`"), "{printed}");
+}
+
+/// Prometheus finds the service by its name, and the agent starts with what the job gives to it.
+///
+/// Promise (Code, boards and alerts): The Nomad job registers the service that the Consul example finds; its agent
+/// accepts each setting
+#[test]
+fn nomad_job_registers_the_scraped_service_and_its_agent_takes_each_setting() {
+    let job = allostat::jobspec::parse("allostat.nomad.hcl", &read(&root().join("deploy/allostat.nomad.hcl")));
+    let job = job.unwrap_or_else(|problems| panic!("{problems}")).job;
+    assert_eq!(job.kind, JobKind::System);
+    let [group] = &job.groups[..] else { panic!("{} groups", job.groups.len()) };
+    let [service] = &group.services[..] else { panic!("{} services", group.services.len()) };
+    assert_eq!((&*service.name, &service.tags[..]), ("allostat", &["metrics".to_owned()][..]));
+    let scrape = read(&root().join("deploy/prometheus-consul.yml"));
+    assert!(scrape.contains(&format!("services: [{}]\n", service.name)), "{scrape}");
+    let Some(ServicePort::Label(label)) = &service.port else { panic!("{:?}", service.port) };
+    let ports = &group.network.as_ref().expect("it has a network").ports;
+    let port = ports.iter().find(|port| port.label == *label).and_then(|port| port.fixed).expect("a static port");
+    let [task] = &group.tasks[..] else { panic!("{} tasks", group.tasks.len()) };
+    assert!(task.env["ALLOSTAT_LISTEN"].ends_with(&format!(":{port}")), "{:?}", task.env);
+
+    let config = read(&root().join("tests/golden/config/default.hcl"));
+    for variable in task.env.keys() {
+        assert!(config.contains(&format!("({variable})")), "{variable} is no setting");
+    }
+    let args = task.config["args"].as_array().expect("a list").iter().map(|arg| arg.as_str().expect("a text"));
+    let mut agent = Command::new(crate::common::allostat());
+    agent.args(args).arg("--print-config").env_clear().envs(&task.env).stdin(Stdio::null());
+    let output = agent.output().expect("it must start");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(printed.contains("\"/var/lib/allostat\"") && printed.contains(&task.env["ALLOSTAT_LISTEN"]), "{printed}");
+    // It would say so.
+    agent.env("ALLOSTAT_TELEMETRY_PUBLIC", "metrix");
+    assert!(!agent.output().expect("it must start").status.success());
 }
 
 #[test]
