@@ -33,3 +33,32 @@ fn table_columns_begin_with_names_and_values_and_end_with_ids() {
     assert!(seen >= 10, "{seen}");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// A graph of twenty hosts with a line for each of them shows none of them.
+///
+/// Promise (Code, boards and alerts): A graph with a line for each host or GPU draws the highest ten at most
+#[test]
+fn graphs_with_a_line_per_host_or_gpu_draw_only_some_of_them() {
+    let (boards, mut seen, mut wrong) = (boards(), 0, Vec::new());
+    let is_graph = |panel: &Value| panel["type"] == "timeseries" || panel["type"] == "bargauge";
+    let some = regex::Regex::new(r"\b(?:top|bottom)k\((\d+), ").expect("it is one");
+    for (board, panel, place) in of_all(&boards).filter(|(_, panel, _)| is_graph(panel)) {
+        // On the board of one host or alloc its reader selects the host.
+        let instance = board.variables().iter().find(|variable| text(variable, "name") == "instance");
+        let is_of_one = instance.is_some_and(|variable| variable["multi"] != true);
+        for target in list(&panel["targets"]) {
+            let (legend, expression) = (text(target, "legendFormat"), text(target, "expr"));
+            let is_of_each = legend.contains("{{instance}}") || legend.contains("{{index}}");
+            if is_of_one || !is_of_each || expression.contains("instance=\"$host\"") {
+                continue;
+            }
+            seen += 1;
+            let counts: Vec<u32> = some.captures_iter(expression).map(|c| c[1].parse().expect("digits")).collect();
+            if counts.is_empty() || counts.iter().any(|count| *count > 10) {
+                wrong.push(format!("{place} / {}: {expression}", text(target, "refId")));
+            }
+        }
+    }
+    assert!(seen >= 40, "{seen}");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
