@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::boards::files::{boards, list, text};
 
 /// What the overrides of a panel set for a series of this name, the last one winning, as Grafana reads them.
-fn set(panel: &Value, series: &str, property: &str) -> Value {
+pub fn set(panel: &Value, series: &str, property: &str) -> Value {
     let matches = |rule: &&Value| {
         let options = rule["matcher"]["options"].as_str().unwrap_or("");
         match text(&rule["matcher"], "id") {
