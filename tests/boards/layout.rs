@@ -129,12 +129,16 @@ fn family_of(requested: &Expression) -> Option<(&'static MetricDesc, Usage)> {
     let family = catalogue::family(&selectors.first()?.name)?;
     let is_one = selectors.iter().all(|s| catalogue::family(&s.name).is_some_and(|other| other.name == family.name));
     let is_inside = |function: &str| selectors.iter().any(|s| s.inside.iter().any(|inner| inner == function));
-    let usage = match () {
-        () if is_inside("count") || requested.text.contains(" bool ") => Usage::Count,
-        () if is_inside("timestamp") || requested.text.contains("time() - ") => Usage::Age,
-        () if requested.text.ends_with("* 1000") => Usage::Moment,
-        () if is_inside("rate") && !is_inside("histogram_quantile") => Usage::Rate,
-        () => Usage::Value,
+    let usage = if is_inside("count") || requested.text.contains(" bool ") {
+        Usage::Count
+    } else if is_inside("timestamp") || requested.text.contains("time() - ") {
+        Usage::Age
+    } else if requested.text.ends_with("* 1000") {
+        Usage::Moment
+    } else if is_inside("rate") && !is_inside("histogram_quantile") {
+        Usage::Rate
+    } else {
+        Usage::Value
     };
     is_one.then_some((family, usage))
 }
@@ -157,9 +161,8 @@ fn units(family: &MetricDesc, usage: Usage) -> &'static [&'static str] {
         (Unit::Cores, _) => &["suffix:cores", "short"],
         (Unit::Celsius, _) => &["celsius"],
         (Unit::Hertz, _) => &["hertz"],
-        (Unit::Joules, Usage::Rate) => &["watt"],
+        (Unit::Joules, Usage::Rate) | (Unit::Watts, _) => &["watt"],
         (Unit::Joules, _) => &["joule"],
-        (Unit::Watts, _) => &["watt"],
         (Unit::None, Usage::Rate) => &["ops", "cps", "pps", "reqps"],
         // Of a cell with mapped values.
         (Unit::None, _) => &["short", "string", "bool_yes_no"],
