@@ -382,6 +382,14 @@ fn unresolvable_references_are_reported_with_their_place() {
             "6:8 `${attr.cpu.arc}` can never be resolved: there is no such attribute (did you mean `attr.cpu.arch`?)",
         ),
         (
+            "env {\n  A = \"${node.meta.rack}\"\n}",
+            "6:8 `${node.meta.rack}` can never be resolved: there is no such attribute (the node's metadata is `${meta.rack}`)",
+        ),
+        (
+            "env {\n  A = \"${attr.platform.aws.ami-id}\"\n}",
+            "6:8 `${attr.platform.aws.ami-id}` can never be resolved: there is no such attribute (docs/hcl.md lists the attributes of the host)",
+        ),
+        (
             "env {\n  A = \"${job.id}\"\n}",
             "6:8 `${job.id}` can never be resolved: there is nothing of that name (for the two characters themselves write `$${`)",
         ),
