@@ -187,7 +187,8 @@ fn value_for(
         (false, None) => Some((operator, Spanned { value: String::new(), span: key.clone() })),
         (false, Some(value)) => {
             let message = format!("the operator {} takes no `value`", quote(operator.as_str()));
-            fields.error(&value.span, "value", message, Some("remove it".to_owned()));
+            let advice = "compare with operator = \"=\", or test without a `value` that it is set".to_owned();
+            fields.error(&value.span, "value", message, Some(advice));
             None
         }
         (true, None) => {

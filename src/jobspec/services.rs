@@ -86,7 +86,8 @@ impl Builder<'_> {
         let address = fields.template("address").map(|at| at.value).filter(|address| !address.is_empty());
         if let (Some(_), Some(at)) = (&address, mode.as_ref().filter(|at| at.value != AddressMode::Auto)) {
             let message = format!("`address` excludes address_mode = \"{}\"", at.value.as_str());
-            fields.error(&at.span, "address_mode", message, Some("remove one of them".to_owned()));
+            let advice = Some("address_mode = \"auto\" advertises the `address`".to_owned());
+            fields.error(&at.span, "address_mode", message, advice);
         }
         self.check_mode(&fields, mode.as_ref(), place);
         let port = self.service_port(&fields, place);

@@ -257,7 +257,7 @@ fn problem_in_a_device_is_reported_with_its_place() {
         (memory(""), "7:1 the operator `=` needs a `value` (add value = \"...\")".to_owned()),
         (
             memory("operator = \"is_set\"\nvalue = 5"),
-            "10:9 the operator `is_set` takes no `value` (remove it)".to_owned(),
+            "10:9 the operator `is_set` takes no `value` (compare with operator = \"=\", or test without a `value` that it is set)".to_owned(),
         ),
         (memory("operator = \"=>\"\nvalue = 5"), "9:12 there is no operator `=>` (did you mean `>=`?)".to_owned()),
         (

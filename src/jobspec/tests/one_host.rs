@@ -93,7 +93,7 @@ fn constraints_that_nomad_refuses_are_refused_with_their_place() {
         ("attribute = \"${meta.a}\"\nvalue = \"\"", "5:1 the operator `=` needs a `value` (add value = \"...\")"),
         (
             "attribute = \"${meta.a}\"\noperator = \"is_set\"\nvalue = \"x\"",
-            "8:9 the operator `is_set` takes no `value` (remove it)",
+            "8:9 the operator `is_set` takes no `value` (compare with operator = \"=\", or test without a `value` that it is set)",
         ),
         (
             "attribute = \"${meta.a}\"\nregexp = \"(\"",
@@ -231,7 +231,7 @@ fn stanzas_about_many_hosts_are_checked_as_nomad_checks_them() {
         ("priority = -1", "2:12 `priority` must be at least 0"),
         (
             "datacenters = [\"dc1\", \"\"]",
-            "2:23 the name of a datacenter is empty (remove it: `[\"*\"]` is any datacenter)",
+            "2:23 the name of a datacenter is empty (name it, or write \"*\" for any datacenter)",
         ),
         (
             "update {\n  health_check = \"check\"\n}",
