@@ -1340,7 +1340,7 @@ fn acting_over_tcp_is_refused_with_what_to_do() {
     let file = agent.scratch().join("job.hcl");
     std::fs::write(&file, batch("x", "true", "")).expect("a file can be written");
     let refused = alone(agent.scratch(), &["run", "--address", &http, file.to_str().expect("UTF-8")]);
-    fails(&refused, 77, &["only on the Unix socket", "allostat.sock"]);
+    fails(&refused, 77, &["only on the agent's Unix socket", "use sudo"]);
     assert_eq!(alone(agent.scratch(), &["status", "--address", &http]).code, Some(0), "reading is allowed");
     agent.stop();
 }
