@@ -1595,9 +1595,10 @@ fn exhausted_restarts_and_final_failure_are_shown_until_a_new_submission() {
             });
         }
         let list = agent.cli(&["status", "--all"]).ok();
-        assert!(list.contains(", restarts used up") && list.contains(", no restarts allowed"), "{list}");
+        assert!(list.contains(", restarts exhausted") && list.contains(", no restarts allowed"), "{list}");
         let one = agent.cli(&["status", &tried]).ok();
-        assert!(one.contains("dead, restarts used up") && one.contains("failed tasks: restarts used up"), "{one}");
+        assert!(one.contains("dead, restarts exhausted") && one.contains("exit 3, restarts exhausted"), "{one}");
+        assert!(!one.contains("failed tasks"), "the reason says that already: {one}");
         let json = agent.json(&format!("/v1/allocs/{tried}"));
         assert_eq!(json["tasks"]["t"]["failure"], "restarts_used_up", "{json}");
     }
