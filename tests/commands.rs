@@ -1354,7 +1354,7 @@ fn acting_over_tcp_is_refused_with_what_to_do() {
     let file = agent.scratch().join("job.hcl");
     std::fs::write(&file, batch("x", "true", "")).expect("a file can be written");
     let refused = alone(agent.scratch(), &["run", "--address", &http, file.to_str().expect("UTF-8")]);
-    fails(&refused, 77, &["only on the Unix socket", "allostat.sock"]);
+    fails(&refused, 77, &["only on the agent's Unix socket", "use sudo"]);
     assert_eq!(alone(agent.scratch(), &["status", "--address", &http]).code, Some(0), "reading is allowed");
     agent.stop();
 }
@@ -1615,9 +1615,10 @@ fn exhausted_restarts_and_final_failure_are_shown_until_a_new_submission() {
             });
         }
         let list = agent.cli(&["status", "--all"]).ok();
-        assert!(list.contains(", restarts used up") && list.contains(", no restarts allowed"), "{list}");
+        assert!(list.contains(", restarts exhausted") && list.contains(", no restarts allowed"), "{list}");
         let one = agent.cli(&["status", &tried]).ok();
-        assert!(one.contains("dead, restarts used up") && one.contains("failed tasks: restarts used up"), "{one}");
+        assert!(one.contains("dead, restarts exhausted") && one.contains("exit 3, restarts exhausted"), "{one}");
+        assert!(!one.contains("failed tasks"), "the reason says that already: {one}");
         let json = agent.json(&format!("/v1/allocs/{tried}"));
         assert_eq!(json["tasks"]["t"]["failure"], "restarts_used_up", "{json}");
     }

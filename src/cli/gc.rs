@@ -5,6 +5,7 @@ use super::targets::ConfirmArgs;
 use super::{CliSession, follow, human};
 use crate::api::{Removed, encode};
 use crate::model::units::Timestamp;
+use crate::telemetry::metrics::GcReason;
 
 /// Garbage-collect ended allocs with their directories and logs; their totals are kept
 ///
@@ -31,6 +32,17 @@ fn at_the_latest(until: Timestamp, now: Timestamp) -> String {
     }
 }
 
+/// The agent's word for a reason, in words.
+fn reason(word: &str) -> &str {
+    match GcReason::ALL.into_iter().find(|reason| reason.as_str() == word) {
+        Some(GcReason::Count) => "more ended allocs than gc.max_terminal",
+        Some(GcReason::Age) => "ended longer ago than gc.max_age",
+        Some(GcReason::Disk) => "the disk is too full",
+        Some(GcReason::DiskUnread) => "the disk is too full; not every scraper has read its final series",
+        Some(GcReason::Requested) | None => word,
+    }
+}
+
 impl GcCommand {
     /// Fails where something was to go and is kept, or something of those removed is still there. With `--all` allocs
     /// whose final series are still exposed are no failure: they go by themselves.
@@ -53,7 +65,7 @@ impl GcCommand {
             done.left.extend(one.left);
         }
         for one in &done.removed {
-            writeln!(session.out, "removed {} ({})", one.id.short(), one.why)?;
+            writeln!(session.out, "removed {} ({})", one.id.short(), reason(&one.why))?;
         }
         let (waiting, retained): (Vec<_>, Vec<_>) =
             done.retained.iter().partition(|one| self.all && one.until.is_some());
@@ -76,5 +88,19 @@ impl GcCommand {
             writeln!(session.out, "nothing to remove")?;
         }
         Ok(if retained.is_empty() && done.left.is_empty() { CliExit::Done } else { CliExit::Failed })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reason_of_a_removal_is_said_in_words_and_one_of_tomorrow_as_it_came() {
+        assert_eq!(reason("requested"), "requested");
+        assert_eq!(reason("tomorrow"), "tomorrow");
+        for other in GcReason::ALL.into_iter().filter(|reason| *reason != GcReason::Requested) {
+            assert_ne!(reason(other.as_str()), other.as_str());
+        }
     }
 }

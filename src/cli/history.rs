@@ -208,9 +208,11 @@ fn table(ends: &[EndedRow], now: Timestamp, screen: Option<u16>, paint: Paint) -
         (0, Narrowing::Middle(24)),
         (4, Narrowing::Away),
         (5, Narrowing::Away),
-        (8, Narrowing::End(12)),
-        (7, Narrowing::Away),
+        // The reason of the end says more than the middle of a name.
         (1, Narrowing::Middle(8)),
+        (0, Narrowing::Middle(14)),
+        (7, Narrowing::Away),
+        (8, Narrowing::End(12)),
         (0, Narrowing::Middle(8)),
     ];
     table.fit(screen, &order);

@@ -342,20 +342,20 @@ fn finish(session: &mut CliSession<'_>, allocs: &[AllocRow]) -> CliResult {
     })
 }
 
-/// `exited with 3`, `was killed by the OOM killer`. Whom the OOM killer chose may be a child, after which the task went
+/// `exited with 3`, `was OOM killed`. Whom the OOM killer chose may be a child, after which the task went
 /// on.
 pub fn describe(exit: &ExitRow) -> String {
     let how = how(&exit.status, exit.outcome);
     match exit.oom_kills {
-        Some(1..) if exit.outcome != Outcome::Oom => format!("{how}; a process in it was killed by the OOM killer"),
+        Some(1..) if exit.outcome != Outcome::Oom => format!("{how}; a process in it was OOM killed"),
         Some(_) | None => how,
     }
 }
 
 fn how(status: &ExitStatus, outcome: Outcome) -> String {
     match (status, outcome) {
-        (ExitStatus::Signal(_), Outcome::Oom) => "was killed by the OOM killer".to_owned(),
-        (ExitStatus::Code(code), Outcome::Oom) => format!("was killed by the OOM killer (exit code {code})"),
+        (ExitStatus::Signal(_), Outcome::Oom) => "was OOM killed".to_owned(),
+        (ExitStatus::Code(code), Outcome::Oom) => format!("was OOM killed (exit code {code})"),
         (ExitStatus::Code(code), _) => format!("exited with {code}"),
         (ExitStatus::Signal(signal), Outcome::Killed) => format!("was stopped by signal {signal}"),
         (ExitStatus::Signal(signal), _) => format!("was ended by signal {signal}"),
@@ -384,10 +384,10 @@ mod tests {
                 last_output: None,
             })
         };
-        assert_eq!(shown(ExitStatus::Signal(9), Outcome::Oom, Some(1)), "was killed by the OOM killer");
-        assert_eq!(shown(ExitStatus::Code(137), Outcome::Oom, Some(2)), "was killed by the OOM killer (exit code 137)");
+        assert_eq!(shown(ExitStatus::Signal(9), Outcome::Oom, Some(1)), "was OOM killed");
+        assert_eq!(shown(ExitStatus::Code(137), Outcome::Oom, Some(2)), "was OOM killed (exit code 137)");
         assert_eq!(shown(ExitStatus::Code(137), Outcome::Error, Some(0)), "exited with 137");
-        let of_a_child = "exited with 0; a process in it was killed by the OOM killer";
+        let of_a_child = "exited with 0; a process in it was OOM killed";
         assert_eq!(shown(ExitStatus::Code(0), Outcome::Success, Some(1)), of_a_child);
         assert_eq!(shown(ExitStatus::Code(0), Outcome::Success, None), "exited with 0");
     }

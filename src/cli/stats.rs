@@ -53,7 +53,12 @@ impl StatsCommand {
 }
 
 fn text(stats: &StatsReply, screen: Option<u16>, paint: Paint) -> String {
-    let mut out = paint.paint(Style::Cyan, &printable(short(&stats.id)));
+    let id = printable(short(&stats.id));
+    let mut out = paint.paint(Style::Cyan, &id);
+    // A list of all that is absent would hide that.
+    if !stats.ended && stats.age_ms.is_none() && is_empty(stats) {
+        return out + &format!(": no sample yet; `allostat status {id}` shows its state\n");
+    }
     let from = if stats.aggregation == "cgroup" { "from the alloc's own cgroup" } else { "the sum of its tasks" };
     out.push_str(&format!(": ALLOC is {from}"));
     match (stats.ended, stats.age_ms) {
@@ -175,7 +180,7 @@ mod tests {
             text(&serde_json::from_value(json).unwrap(), Some(80), Paint(false))
         };
         let waits = shown(serde_json::json!({ "web": { "usage": {} } }));
-        assert!(waits.ends_with("; no sample yet: `allostat status` shows its state\n"), "{waits}");
+        assert_eq!(waits, "ab12cd34: no sample yet; `allostat status ab12cd34` shows its state\n");
         let runs = shown(serde_json::json!({ "web": { "usage": { "cpu_usage_ns": 1 } } }));
         assert!(runs.contains("\nabsent: ") && runs.lines().all(|line| line.len() <= 80), "{runs}");
     }

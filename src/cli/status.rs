@@ -74,7 +74,7 @@ impl StatusCommand {
             }
             match agent.get::<AllocRow>(&target) {
                 Ok(alloc) => {
-                    let uses = if alloc.is_over() { AllocUses::default() } else { uses(&mut agent) };
+                    let uses = uses(&mut agent);
                     write!(session.out, "{}", detail(&alloc, &uses, now, screen, session.paint))?;
                 }
                 Err(error) => {
@@ -203,6 +203,7 @@ pub(super) fn detail(alloc: &AllocRow, uses: &AllocUses, now: Timestamp, screen:
     }
     lines.extend(uses.cpu(alloc).map(|cores| ("cpu", format!("{cores} cores"))));
     lines.extend(uses.memory(alloc).map(|memory| ("memory", memory)));
+    lines.extend(uses.peak_of_ended(alloc).map(|peak| ("memory peak", peak)));
     let mut out = pairs_within(&lines, screen, paint);
     let mut table = TextTable::new(&[
         ("TASK", Alignment::Left),
@@ -266,11 +267,26 @@ pub(super) fn detail(alloc: &AllocRow, uses: &AllocUses, now: Timestamp, screen:
     out
 }
 
+/// What an agent says of many allocs: less than the reason of a state.
+const GENERAL: [&str; 6] = [
+    "all tasks have completed",
+    "failed tasks",
+    "it was asked to stop",
+    "no tasks are running yet",
+    "not placed",
+    "tasks are running",
+];
+
 /// The reason of its state; beside it what its agent says, where that says more.
 fn because(alloc: &AllocRow, why: Option<(String, Style)>, paint: Paint) -> String {
     let text = Some(printable(&alloc.description)).filter(|text| !text.is_empty());
+    let adds_detail = |text: &String, words: &str| {
+        !GENERAL.iter().any(|general| text.starts_with(general))
+            && !text.contains(words)
+            && !words.contains(text.as_str())
+    };
     match (why, text) {
-        (Some((words, style)), Some(text)) if !text.contains(&words) && !words.contains(&text) => {
+        (Some((words, style)), Some(text)) if adds_detail(&text, &words) => {
             format!("{} ({text})", paint.paint(style, &words))
         }
         (Some((words, style)), _) => paint.paint(style, &words),
@@ -337,6 +353,34 @@ fn moment(then: Timestamp, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reason_of_a_state_is_followed_by_what_the_agent_says_only_if_that_adds_detail() {
+        let because = |description: &str, words: Option<&str>| {
+            let alloc = serde_json::json!({ "id": "a", "job": "web", "name": "web.g[0]", "status": "failed",
+                                            "description": description, "tasks": {} });
+            let alloc: AllocRow = serde_json::from_value(alloc).unwrap();
+            super::because(&alloc, words.map(|words| (words.to_owned(), Style::Red)), Paint(false))
+        };
+        assert_eq!(because("failed tasks: no restarts allowed", Some("exit 3")), "exit 3");
+        assert_eq!(because("no tasks are running yet", Some("exit 3, next in 12.0 s")), "exit 3, next in 12.0 s");
+        let over = "its max_run_duration is over";
+        assert_eq!(because(over, Some("stopped on request")), format!("stopped on request ({over})"));
+        assert_eq!(because("tasks are running", None), "tasks are running");
+    }
+
+    #[test]
+    fn ended_alloc_has_its_peak_beside_its_limit_and_none_while_it_runs() {
+        let shown = |state: &str| {
+            let task = serde_json::json!({ "state": state });
+            let alloc = serde_json::json!({ "id": "ab12cd34-0", "name": "web.g[0]", "tasks": { "t": task } });
+            let alloc: AllocRow = serde_json::from_value(alloc).unwrap();
+            let peak = reason::MemoryPeak { peak: Some(48 << 20), limit: Some(64 << 20) };
+            detail(&alloc, &AllocUses::of_peak("ab12cd34-0", peak), Timestamp(0), None, Paint(false))
+        };
+        assert!(shown("dead").contains("\nmemory peak  48.0 of 64.0 MiB\n"), "{}", shown("dead"));
+        assert!(!shown("running").contains("memory peak"));
+    }
 
     #[test]
     fn the_json_of_a_source_has_its_allocs_alone_and_what_stands_beside_them() {

@@ -68,7 +68,7 @@ pub struct TopCommand {
     /// Print the usage of every alloc as JSON once, as in /v1/stats
     #[arg(long, conflicts_with_all = ["once", "alloc"])]
     json: bool,
-    /// Sort by this column: cpu, memory, %mem, peak, read/s, name ...
+    /// Sort by this column, or the only one that begins so: cpu, mem, peak, read, name ...
     #[arg(long, value_name = "COLUMN", default_value = "cpu", value_parser = column)]
     sort: usize,
     /// Only rows with these words in name, source, workload or state
