@@ -66,8 +66,6 @@ fn text(stats: &StatsReply, screen: Option<u16>, paint: Paint) -> String {
         (false, Some(age)) => {
             out.push_str(&format!("; read {} ago\n\n", human::duration(Nanos(age.saturating_mul(1_000_000)))));
         }
-        // A list of all that is absent would hide that.
-        (false, None) if is_empty(stats) => return out + "; no sample yet: `allostat status` shows its state\n",
         (false, None) => out.push_str("; not read yet\n\n"),
     }
     let names: Vec<String> = stats.tasks.keys().map(|n| printable(n)).collect();
