@@ -16,7 +16,9 @@ use crate::model::migration::{MigrationFailure, MigrationSource};
 use crate::model::units::Nanos;
 use crate::runner::artifacts::Cancellation;
 use crate::runner::drivers::BoxFuture;
-use crate::runner::migration::{FetchedData, MigrationError, MigrationScope, fetch, install, is_fetched};
+use crate::runner::migration::{
+    FetchedData, MigrationError, MigrationScope, ReportInterruption, fetch, install, is_fetched,
+};
 use crate::telemetry::migrations::MigrationOutcome;
 
 /// The setting has its own bound, in days: this is for what that does not cover.
@@ -156,7 +158,7 @@ async fn take_over(
 }
 
 /// Reports that a transfer broke off and goes on.
-fn interruption_events(spec: &AllocSpec, source: &MigrationSource) -> Box<dyn Fn(u64, &str) + Send + Sync> {
+fn interruption_events(spec: &AllocSpec, source: &MigrationSource) -> ReportInterruption {
     let (emit, source) = (Arc::clone(&spec.emit), source.clone());
     Box::new(move |bytes, why| {
         let came = mib(bytes);

@@ -22,4 +22,4 @@ mod tests;
 pub use self::archive::{has_data, write_migration};
 pub use self::fetch::fetch;
 pub use self::install::{install, is_fetched};
-pub use self::scope::{FetchedData, MigrationError, MigrationScope};
+pub use self::scope::{FetchedData, MigrationError, MigrationScope, ReportInterruption};
