@@ -5,7 +5,7 @@ use super::api_types::{StatsReply, short};
 use super::devices::use_of;
 use super::exit::{CliExit, CliResult};
 use super::human::{self, ABSENT, or_absent};
-use super::output::{self, Alignment, Paint, Style, TableCell, TextTable, printable};
+use super::output::{self, Alignment, Narrowing, Paint, Style, TableCell, TextTable, printable};
 use super::top::{self, TableOptions};
 use super::width::wrapped;
 use crate::api::encode;
@@ -89,7 +89,7 @@ fn text(stats: &StatsReply, screen: Option<u16>, paint: Paint) -> String {
     }
     // The first line of the table is its empty headings.
     out.push_str(table.render(paint).split_once('\n').map_or("", |(_, rest)| rest));
-    out.push_str(&devices(stats, paint));
+    out.push_str(&devices(stats, screen, paint));
     if !absent.is_empty() {
         let list = wrapped(&format!("absent: {}", absent.join(", ")), screen, 2);
         let text = format!("\n{list}\n(`allostat node` and `allostat catalogue` have the reasons)\n");
@@ -105,7 +105,7 @@ fn is_empty(stats: &StatsReply) -> bool {
 }
 
 /// What each task uses of its devices. Empty: none has any.
-fn devices(stats: &StatsReply, paint: Paint) -> String {
+fn devices(stats: &StatsReply, screen: Option<u16>, paint: Paint) -> String {
     let mut table = TextTable::new(&[
         ("DEVICE", Alignment::Left),
         ("MODEL", Alignment::Left),
@@ -131,6 +131,15 @@ fn devices(stats: &StatsReply, paint: Paint) -> String {
             ]);
         }
     }
+    let order = [
+        (1, Narrowing::End(14)),
+        (0, Narrowing::Middle(14)),
+        (3, Narrowing::End(12)),
+        (7, Narrowing::Away),
+        (1, Narrowing::Away),
+        (2, Narrowing::Middle(8)),
+    ];
+    table.fit(screen, &order);
     if table.is_empty() { String::new() } else { format!("\n{}", table.render(paint)) }
 }
 
@@ -202,5 +211,24 @@ mod tests {
             "GPU-0   H100   b     ended                      -  2.0 KiB     -     7 J",
         ];
         assert_eq!(rows, expected, "{text}");
+    }
+
+    #[test]
+    fn devices_below_stats_fit_the_screen_with_task_and_memory() {
+        let id = "GPU-5a3c1f00-1111-2222-3333-444455556666";
+        let used = serde_json::json!({ "reserved": true, "final": false, "processes": 2, "memory_used_bytes": 42_949_672_960_u64 });
+        let json = serde_json::json!({
+            "id": "ab12cd34-0000", "final": false, "aggregation": "cgroup", "usage": {},
+            "devices": { id: { "name": "NVIDIA H100 80GB HBM3" } },
+            "tasks": { "server": { "usage": {}, "devices": { id: used } } },
+        });
+        let stats = serde_json::from_value(json).unwrap();
+        for screen in [60, 80, 120] {
+            let shown = text(&stats, Some(screen), Paint(false));
+            let row = shown.lines().find(|line| line.starts_with("GPU-")).unwrap();
+            let parts = ["server", "reserved", "40.0 GiB"];
+            assert!(parts.iter().all(|part| row.contains(part)), "{screen}: {shown}");
+            assert!(super::super::width::columns_of(row) <= screen, "{screen}: {shown}");
+        }
     }
 }
