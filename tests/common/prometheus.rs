@@ -93,8 +93,8 @@ impl Prometheus {
         Some(Prometheus::victoria(programs::part_of("victoria-metrics-otlp", "victoria-metrics")?, scrape))
     }
 
-    /// vmalert, which evaluates rules on the series of a VictoriaMetrics, and writes alerts and recorded series back. It
-    /// has Prometheus's API for rules and alerts.
+    /// vmalert, which evaluates rules on the series of a VictoriaMetrics, and writes alerts and recorded series back.
+    /// It has Prometheus's API for rules and alerts.
     #[track_caller]
     pub fn start_vmalert(
         store: &Prometheus,
