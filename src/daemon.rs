@@ -148,7 +148,9 @@ impl Daemon {
         let socket = config.socket();
         let (unix, socket_file) = bind::unix(&socket, config.api.socket_group.as_deref())?;
 
-        let door = ServerState::new(api::Config { socket: Some(socket.clone()), ..config.api.clone() }, gate);
+        let roots = Roots::default().with_root(&config.observe.root);
+        let api = api::Config { socket: Some(socket.clone()), roots: roots.clone(), ..config.api.clone() };
+        let door = ServerState::new(api, gate);
         let (stop, stopped) = watch::channel(false);
         let mut servers = vec![tokio::spawn(api::serve_unix(unix, Arc::clone(&door), stopped.clone()))];
         if let Some(tcp) = tcp {
@@ -161,7 +163,6 @@ impl Daemon {
         let store = tokio::task::spawn_blocking(move || SledStore::open(&state));
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         metrics.begins(clock.now());
-        let roots = Roots::default().with_root(&config.observe.root);
         resource_needs::warn_of_unprotected_links(&roots);
         let mark = data_dir.root().join(placement::MARK);
         let setup = HostSetup::prepare(&roots, &config, mark, data_dir.before()).await?;

@@ -73,6 +73,24 @@ impl Server {
             let _ = stream.flush();
         })
     }
+    /// Sends half of a body, and the rest after a message.
+    fn paced(body: Vec<u8>, gate: std::sync::mpsc::Receiver<()>) -> Server {
+        let gate = Mutex::new(gate);
+        let answer = move |_: &str| Some(body.clone());
+        Server::with(answer, move |mut stream, requests, answer| {
+            let (mut head, mut byte) = (Vec::new(), [0]);
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) > 0 {
+                head.push(byte[0]);
+            }
+            requests.lock().expect("no test panics with it").push(String::from_utf8_lossy(&head).into_owned());
+            let body = answer("").unwrap_or_default();
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+            let (first, rest) = body.split_at(body.len() / 2);
+            let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(first));
+            let _ = gate.lock().expect("no test panics with it").recv();
+            let _ = stream.write_all(rest);
+        })
+    }
     fn with(
         answer: impl Fn(&str) -> Option<Vec<u8>> + Send + Sync + 'static,
         serve: impl Fn(TcpStream, &Mutex<Vec<String>>, &Answer) + Send + Sync + 'static,
@@ -92,6 +110,29 @@ impl Server {
     fn requests(&self) -> Vec<String> {
         self.requests.lock().expect("no test panics with it").clone()
     }
+}
+
+/// Promise (Input validation): A running download is seen: bytes are counted as they arrive, and events say how many
+#[test]
+fn running_download_is_counted_and_reported_before_its_end() {
+    const MIB: u64 = 1 << 20;
+    let (go, gate) = std::sync::mpsc::channel();
+    let server = Server::paced(vec![7; usize::try_from(4 * MIB).expect("small")], gate);
+    let agent = Agent::start();
+    let artifact = format!("artifact {{\n source = \"http://{}/large\"\n }}", server.address);
+    agent.run(&job("true", &artifact));
+    let received = |agent: &Agent| agent.metrics().u64("allostat_artifact_received_bytes_total", &[]);
+    wait_for("half of it", LONG * patience(), || (received(&agent) == 2 * MIB).then_some(()));
+    let message = wait_for("its progress", LONG * patience(), || {
+        messages(&task(&agent), "Downloading Artifacts").into_iter().find(|message| message.contains(" of "))
+    });
+    assert_eq!(message, format!("downloading http://{}/large: 2 of 4 MiB", server.address));
+    assert_eq!(agent.metrics().u64("allostat_artifact_bytes_total", &[]), 0, "none is complete");
+    go.send(()).expect("the server waits");
+    wait_for("its end", LONG * patience(), || (task(&agent)["state"] == "dead").then_some(()));
+    let totals = ["allostat_artifact_received_bytes_total", "allostat_artifact_bytes_total"];
+    assert_eq!(totals.map(|name| agent.metrics().u64(name, &[])), [4 * MIB; 2]);
+    agent.stop();
 }
 
 fn job(script: &str, more: &str) -> String {
@@ -298,7 +339,7 @@ fn a_stop_ends_a_download_that_hangs_and_a_killed_agent_begins_again() {
 #[test]
 fn an_artifact_belongs_to_the_user_of_the_task_and_no_planted_link_is_followed() {
     if !is_root() {
-        return;
+        skip_test!("not-root");
     }
     let server = Server::start(|path| (path == "/app").then(|| b"new".to_vec()));
     let agent = Agent::start();

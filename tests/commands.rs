@@ -1074,7 +1074,13 @@ fn a_name_of_several_allocs_lists_them_and_acts_with_yes_alone() {
     for command in ["stop", "restart", "signal"] {
         fails(&agent.cli(&[command, "many"]), 66, &["the name of 3 allocs", all[0], all[1], all[2], "--yes"]);
     }
-    fails(&agent.cli(&["stats", "--json", "many"]), 66, &["the name of 3 allocs", "many.g[2]"]);
+    for line in [&["stats", "--json", "many"][..], &["exec", "many", "--", "true"], &["fs", "ls", "many"]] {
+        let refused = agent.cli(line);
+        fails(&refused, 66, &["is the name of 3 allocs:\n"]);
+        let rows: Vec<&str> = refused.stderr.lines().filter(|line| line.starts_with("  ")).collect();
+        let expected: Vec<String> = all.iter().enumerate().map(|(at, id)| format!("  {id} many.g[{at}]")).collect();
+        assert_eq!(rows, expected, "{line:?}: {}", refused.stderr);
+    }
     // What only reads shows all of them.
     let other = agent.run(&batch("many-more", "exec sleep 600", "")).trim()[..8].to_owned();
     for line in [&["stats", "many"][..], &["top", "--once", "many"], &["events", "many"]] {
@@ -1094,6 +1100,13 @@ fn a_name_of_several_allocs_lists_them_and_acts_with_yes_alone() {
         (ended.code == Some(0) && ended.stdout.contains("many.g[1]")).then_some(())
     });
     assert_contains(&agent.cli(&["stop", "--yes", "many"]).ok(), &["stopped 2 allocs"]);
+    fails(&agent.cli(&["gc", "many"]), 66, &["is the name of 3 allocs:\n", all[0], all[1], all[2], "--yes"]);
+    // Removed, or not yet: no scraper may have read the final series of the last ones.
+    let removed = agent.cli(&["gc", "--yes", "many"]).stdout;
+    for id in &all {
+        assert!(removed.lines().any(|line| line.contains(id)), "{id}: {removed}");
+    }
+    assert!(!removed.contains(&other) && !removed.contains("has not ended"), "{removed}");
     agent.stop();
 }
 
@@ -1225,7 +1238,7 @@ fn changed_job_with_update_is_planned_rolled_reverted_and_reported() {
     ] {
         assert!(plan.contains(line), "{line}: {plan}");
     }
-    assert!(!plan.contains("hunter2") && plan.contains(&ids[0]), "{plan}");
+    assert!(!plan.contains("hunter2") && plan.contains(&ids[0][..8]), "{plan}");
     assert_eq!(agent.alloc_ids(), ids, "a plan changes nothing");
     wait(&second).ok();
     let update = agent.get("/v1/updates?job=rolls").json()["updates"][0].clone();
@@ -1283,7 +1296,8 @@ fn a_service_is_run_signalled_and_stopped() {
     );
     let id = agent.alloc_ids()[0].clone();
     let plan = agent.cli(&["plan", agent.scratch().join("job.hcl").to_str().expect("UTF-8")]).ok();
-    assert!(plan.contains("nothing would happen") && plan.contains(&id), "{plan}");
+    let unchanged = format!("nothing would happen: it runs already, unchanged as {} (1 alloc)", &id[..8]);
+    assert!(plan.contains(&unchanged) && !plan.contains(&id), "{plan}");
     // "Running" is the kernel's word; the shell has its trap a moment later.
     wait_for("the shell to listen", Duration::from_secs(5) * patience(), || {
         agent.cli(&["logs", &id, "t"]).ok().contains("listening").then_some(())
@@ -1340,7 +1354,7 @@ fn acting_over_tcp_is_refused_with_what_to_do() {
     let file = agent.scratch().join("job.hcl");
     std::fs::write(&file, batch("x", "true", "")).expect("a file can be written");
     let refused = alone(agent.scratch(), &["run", "--address", &http, file.to_str().expect("UTF-8")]);
-    fails(&refused, 77, &["only on the Unix socket", "allostat.sock"]);
+    fails(&refused, 77, &["only on the agent's Unix socket", "use sudo"]);
     assert_eq!(alone(agent.scratch(), &["status", "--address", &http]).code, Some(0), "reading is allowed");
     agent.stop();
 }
@@ -1482,6 +1496,12 @@ fn a_demo_on_a_terminal_of_80_columns_shows_what_matters_and_q_leaves_it() {
     demo.press("q");
     assert_eq!(demo.ends().code(), Some(0), "{}", demo.text());
     demo.shows("Type next:");
+    // Three commands to try, whole ones on a narrow screen.
+    let lines = demo.lines();
+    for command in ["sudo allostat top", "sudo allostat agent", "sudo allostat run web.hcl"] {
+        let line = lines.iter().find(|line| line.trim_start().starts_with(command));
+        assert!(line.is_some_and(|line| line.chars().count() <= 80), "{command}: {lines:?}");
+    }
     let left: Vec<_> = std::fs::read_dir(dir.path()).expect("our own directory").flatten().collect();
     assert!(left.is_empty(), "{left:?}");
 }
@@ -1595,9 +1615,10 @@ fn exhausted_restarts_and_final_failure_are_shown_until_a_new_submission() {
             });
         }
         let list = agent.cli(&["status", "--all"]).ok();
-        assert!(list.contains(", restarts used up") && list.contains(", no restarts allowed"), "{list}");
+        assert!(list.contains(", restarts exhausted") && list.contains(", no restarts allowed"), "{list}");
         let one = agent.cli(&["status", &tried]).ok();
-        assert!(one.contains("dead, restarts used up") && one.contains("failed tasks: restarts used up"), "{one}");
+        assert!(one.contains("dead, restarts exhausted") && one.contains("exit 3, restarts exhausted"), "{one}");
+        assert!(!one.contains("failed tasks"), "the reason says that already: {one}");
         let json = agent.json(&format!("/v1/allocs/{tried}"));
         assert_eq!(json["tasks"]["t"]["failure"], "restarts_used_up", "{json}");
     }

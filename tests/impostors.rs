@@ -305,10 +305,44 @@ fn attacked() {
     }
     assert!(user.runs(&["metrics"]).stderr.is_empty(), "of the agent");
     // It is there, and this user may not act on it: to start another one would be no help.
-    let refused = user.runs(&["run", &job]);
-    assert_eq!((refused.code, refused.stdout.as_str()), (Some(77), ""), "{}", refused.stderr);
-    let words = ["the agent belongs to root", "agent.socket_group"];
-    assert!(words.iter().all(|word| refused.stderr.contains(word)), "{}", refused.stderr);
+    let held = std::fs::read_to_string(&job).expect("it is there");
+    let held = held.replace("\"/bin/true\"", "\"/bin/sleep\"\n args = [\"600\"]").replace("\"j\"", "\"held\"");
+    let file = world.dir.path().join("held.hcl");
+    std::fs::write(&file, held).expect("a file can be written");
+    let id = root.runs(&["run", "--detach", file.to_str().expect("UTF-8")]).ok().trim().to_owned();
+    let task = |id: &str| {
+        let alloc: serde_json::Value =
+            serde_json::from_str(&root.runs(&["status", "--json", id]).ok()).expect("the API's JSON");
+        alloc["tasks"]["t"].clone()
+    };
+    wait_for("its task to run", Duration::from_secs(10) * patience(), || {
+        (task(&id)["state"] == "running").then_some(())
+    });
+    let before = task(&id);
+    for args in [
+        &["run", &job][..],
+        &["plan", &job],
+        &["stop", "held"],
+        &["stop", "--all"],
+        &["gc", "--all"],
+        &["gc", &id],
+        &["restart", &id],
+        &["signal", &id, "t"],
+        &["exec", "held", "--", "true"],
+    ] {
+        let refused = user.runs(args);
+        assert_eq!((refused.code, refused.stdout.as_str()), (Some(77), ""), "{args:?}: {}", refused.stderr);
+        let words = ["the agent belongs to root", "agent.socket_group"];
+        assert!(words.iter().all(|word| refused.stderr.contains(word)), "{args:?}: {}", refused.stderr);
+        assert!(!refused.stderr.contains("allostat agent`"), "no second agent: {args:?}: {}", refused.stderr);
+    }
+    let after = task(&id);
+    assert_eq!(
+        (&after["attempt"], &after["state"]),
+        (&before["attempt"], &before["state"]),
+        "nothing was done: {after}"
+    );
+    root.runs(&["stop", "--all"]).ok();
     rustix::process::kill_process(rustix::process::Pid::from_child(&agent.0), rustix::process::Signal::TERM)
         .expect("ours");
     agent.0.wait().expect("our own child");

@@ -7,6 +7,7 @@
 // Its helpers are test code too: a step that fails must end the test.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -59,7 +60,7 @@ fn job_files_written_for_nomad_run_or_are_refused_at_their_place() {
     let all = expectations();
     let refused = all.iter().filter(|e| e.end.starts_with("refused")).count();
     assert!(all.len() >= 60 && refused * 2 <= all.len(), "{refused} of {} are refused", all.len());
-    let agent = Agent::start();
+    let mut agent = Agent::start();
     let mut expected = Vec::new();
     for Expected { path, end, warns, needs_root } in &all {
         let file = path.to_str().unwrap();
@@ -120,7 +121,40 @@ fn job_files_written_for_nomad_run_or_are_refused_at_their_place() {
         let ended = if end == "running" || end.starts_with("waits") { "complete" } else { end.as_str() };
         assert_eq!(agent.json(&format!("/v1/allocs/{id}"))["status"], ended, "{name}");
     }
+    let of = |is_refused: bool| {
+        let selected = all.iter().filter(move |e| e.end.starts_with("refused") == is_refused && e.end != "checked");
+        selected.filter_map(|e| name_of_job(&std::fs::read_to_string(&e.path).unwrap())).collect::<BTreeSet<_>>()
+    };
+    let accepted = of(false);
+    let refused: BTreeSet<String> = of(true).difference(&accepted).cloned().collect();
+    assert!(refused.len() >= 5, "{refused:?}");
+    assert_nothing_of(&agent, &refused);
+    assert!(stored(&agent).len() >= 20, "the accepted ones are there: {:?}", stored(&agent));
+    agent.kill();
+    agent.start_again();
+    assert_nothing_of(&agent, &refused);
     agent.stop();
+}
+
+fn name_of_job(text: &str) -> Option<String> {
+    text.lines().find_map(|line| Some(line.strip_prefix("job \"")?.split_once('"')?.0.to_owned()))
+}
+
+/// The jobs that the agent has, by their allocs and by their records.
+fn stored(agent: &Agent) -> BTreeSet<String> {
+    let of = |path: &str, list: &str, key: &str| {
+        let answer = agent.json(path);
+        let names = answer[list].as_array().unwrap_or_else(|| panic!("{path}: {answer}")).iter();
+        names.map(|one| one[key].as_str().unwrap_or_else(|| panic!("{path}: {one}")).to_owned()).collect::<Vec<_>>()
+    };
+    of("/v1/allocs", "allocs", "job").into_iter().chain(of("/v1/jobs", "jobs", "id")).collect()
+}
+
+#[track_caller]
+fn assert_nothing_of(agent: &Agent, refused: &BTreeSet<String>) {
+    let stored = stored(agent);
+    let found: Vec<_> = refused.intersection(&stored).collect();
+    assert!(found.is_empty(), "refused, and stored: {found:?}");
 }
 
 /// 226 KB of file that would have become 5.5 GB of one argument, in the agent's memory and again at its next start.

@@ -1,7 +1,7 @@
 //! The forms in which people write job files, each in a file of its own: a head says what Nomad makes of it and what
 //! allostat does. A form that Nomad takes and allostat does not yet, or the other way round, says so.
 //!
-//! Promise (Input validation): 177 forms of job files are accepted or refused as their headers state, with the wrong
+//! Promise (Input validation): 187 forms of job files are accepted or refused as their headers state, with the wrong
 //! word
 
 use std::path::{Path, PathBuf};

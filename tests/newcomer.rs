@@ -201,7 +201,7 @@ fn reason_of_a_failed_start_is_shown_on_the_socket_and_not_over_tcp() {
         let open = agent.get(&place);
         assert_eq!(open.status, 200, "{place}");
         assert!(!open.text().contains("SECRET") && !open.text().contains("/bin"), "{place}: {}", open.text());
-        assert_contains(open.text(), &["the reason is on the Unix socket only"]);
+        assert_contains(open.text(), &["details are on the Unix socket only"]);
         let full = agent.request("GET", &place, "").text().to_owned();
         assert_contains(&full, secrets);
     }

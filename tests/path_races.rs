@@ -289,9 +289,11 @@ fn snapshot_of_a_raced_tree_has_nothing_from_outside() {
 /// unmounted.
 #[test]
 fn secrets_of_a_raced_task_are_mounted_on_its_own_directory_or_nowhere() {
-    if !is_root() || secrets_fs::unavailable().is_some() {
-        eprintln!("no tmpfs can be mounted here");
-        return;
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    if secrets_fs::unavailable().is_some() {
+        skip_test!("cannot-mount");
     }
     let is_mounted_at = |path: &Path| {
         let mounts = fs::read_to_string("/proc/self/mounts").expect("it is there");

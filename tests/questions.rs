@@ -157,9 +157,83 @@ fn each_documented_answer_fits_the_terminal_and_has_no_colours_if_disabled() {
             for word in &question.words {
                 shown.shows(word);
             }
+            // The text of others is shown as it is: what tasks wrote, and a format that is read line by line.
+            let is_verbatim = ["logs", "exec", "metrics"].iter().any(|name| question.command.contains(name));
+            let lines = shown.lines();
+            assert!(!lines.is_empty(), "{}", question.command);
+            for line in lines.iter().filter(|_| !is_verbatim) {
+                let width = line.chars().count();
+                assert!(width <= usize::from(size.0), "{}: {width} of {}: {line}", question.command, size.0);
+            }
             let text = shown.text();
             assert!(!plain || !text.contains("\u{1b}["), "{}: {text:?}", question.command);
         }
     }
     host.agent.stop();
+}
+
+const WAITS: &str = "job \"waits\" {\n  group \"g\" {\n    constraint {\n      attribute = \"${attr.cpu.arch}\"\n      value = \"none\"\n    }\n    \
+                     task \"t\" {\n      driver = \"raw_exec\"\n      config {\n        command = \"/bin/true\"\n      }\n    }\n  }\n}\n";
+
+/// What people type before they have read anything: the command, its exit code, and what leads on.
+const FIRST_GUESSES: [(&str, i32, &[&str]); 14] = [
+    ("status waits", 0, &["waiting: constraint of group g not met"]),
+    ("logs waits", 0, &["no output of that; `allostat status waits`"]),
+    ("stats waits", 0, &["no sample yet; `allostat status"]),
+    ("history waits", 66, &["it has not ended: `allostat status waits`"]),
+    ("status fails", 0, &["exit 3, no restarts allowed", "last words"]),
+    ("logs nosuch", 66, &["no alloc, job or workload \"nosuch\"", "allostat history"]),
+    ("signal web HUP", 66, &["has no task \"HUP\"", "allostat signal -s HUP"]),
+    ("report web", 0, &["SUGGESTED"]),
+    ("top --once --sort mem", 0, &["MEMORY"]),
+    ("top --once --sort p", 2, &["the columns are"]),
+    ("health", 2, &["tip: use `allostat node`"]),
+    ("job status web", 2, &["tip: use `allostat status`", "Usage: allostat [OPTIONS] <COMMAND>"]),
+    ("oom", 2, &["tip: use `allostat history --failed`"]),
+    ("plan", 2, &["<FILE>", "Usage: allostat plan <FILE>"]),
+];
+
+/// Promise (Input validation): Commands that new users type first lead to the answer, in lines that fit 80 columns
+#[test]
+fn first_guess_of_a_command_leads_to_the_answer_on_a_narrow_terminal() {
+    let host = host();
+    let waits = host.directory.path().join("waits.hcl");
+    std::fs::write(&waits, WAITS).expect("our own directory");
+    let submitted = host.agent.cli(&["run", "--detach", waits.to_str().expect("a path of ours is UTF-8")]);
+    assert_eq!(submitted.code, Some(1), "it waits: {submitted:?}");
+    let run = |line: &str, is_owner: bool| {
+        let question = Question { command: format!("allostat {line}"), words: Vec::new(), for_all: false };
+        let mut shown = OnTerminal::start(host.command(&question, is_owner), (80, 24));
+        let code = shown.ends().code();
+        (code, shown)
+    };
+    for (line, code, words) in FIRST_GUESSES {
+        let (ended, shown) = run(line, true);
+        assert_eq!(ended, Some(code), "{line}: {}", shown.text());
+        words.iter().for_each(|word| shows_in_one_line(line, &shown, word));
+        // The parser breaks no lines of its own.
+        let is_narrow = |line: &str| plain(line).trim_end().chars().count() <= 80;
+        assert!(code == 2 || shown.text().lines().all(is_narrow), "{line}: {}", shown.text());
+    }
+    let (code, shown) = run("logs web", false);
+    assert_eq!(code, Some(77), "{}", shown.text());
+    for word in ["logs are read only on the agent's Unix socket", "use sudo if the agent belongs to root"] {
+        shows_in_one_line("logs web", &shown, word);
+    }
+    host.agent.stop();
+}
+
+/// Without colours.
+fn plain(text: &str) -> String {
+    let parts = text.split('\u{1b}').enumerate();
+    parts.map(|(at, part)| if at == 0 { part } else { part.split_once('m').map_or("", |(_, rest)| rest) }).collect()
+}
+
+/// It may be broken at the edge of the screen.
+#[track_caller]
+fn shows_in_one_line(line: &str, shown: &OnTerminal, word: &str) {
+    wait_for(&format!("{word:?} of `{line}`"), Duration::from_secs(5) * patience(), || {
+        let text = plain(&shown.text());
+        text.split_whitespace().collect::<Vec<_>>().join(" ").contains(word).then_some(())
+    });
 }

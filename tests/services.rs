@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -96,6 +96,12 @@ fn events(agent: &Agent, alloc: &str) -> Vec<(String, String)> {
     own.map(|event| (text(&event["kind"]), text(&event["message"]))).collect()
 }
 
+/// Messages of the events that say that an alloc is unhealthy, of its task.
+fn verdicts(agent: &Agent, alloc: &str) -> Vec<String> {
+    let events = events(agent, alloc).into_iter();
+    events.filter(|(kind, _)| kind == "Alloc Unhealthy").map(|(_, message)| message).collect()
+}
+
 /// Promise (Input validation): Services are listed while their tasks run, and are gone before `shutdown_delay`
 #[test]
 fn service_is_listed_while_its_task_runs_and_taken_off_before_the_shutdown_delay() {
@@ -119,10 +125,36 @@ fn service_is_listed_while_its_task_runs_and_taken_off_before_the_shutdown_delay
     assert_eq!(agent.json("/v1/services?tag=a")["services"].as_array().map(Vec::len), Some(1));
     assert_eq!(agent.json("/v1/sd/prometheus").as_array().map(Vec::len), Some(1), "one without a port is no target");
 
+    let requested = Instant::now();
     assert_eq!(agent.request("POST", &format!("/v1/allocs/{id}/stop"), "").status, 202);
     wait("no service", || services(&agent).is_empty().then_some(()));
+    let took = requested.elapsed();
+    assert!(took < Duration::from_secs(1) * patience(), "a service stays listed for {took:?} after the stop");
     let state = agent.json(&format!("/v1/allocs/{id}"))["tasks"]["t"]["state"].clone();
     assert_eq!(state, "running", "the delay of its group is not over");
+    agent.stop();
+}
+
+#[test]
+fn service_has_the_initial_status_of_its_check_until_the_first_result() {
+    // Takes connections, and answers none.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = silent.local_addr().expect("it is bound").port();
+    let service = |name: &str, initial: &str| {
+        format!(
+            "    service {{\n      name = \"{name}\"\n      provider = \"nomad\"\n      address = \"127.0.0.1\"\n      port = {port}\n      \
+             check {{\n        type = \"http\"\n        path = \"/\"\n        interval = \"1h\"\n        timeout = \"1h\"\n{initial}      }}\n    }}\n"
+        )
+    };
+    let initial = |status: &str| format!("        initial_status = \"{status}\"\n");
+    let all = [service("a", &initial("critical")), service("b", &initial("passing")), service("c", "")].concat();
+    let agent = Agent::start();
+    submit(&agent, &job("initial", &all, ""), &[]).ok();
+    let listed = wait("three services", || Some(services(&agent)).filter(|all| all.len() == 3));
+    let statuses: Vec<_> = listed.iter().map(|service| (&service["name"], &service["status"])).collect();
+    let expected =
+        [("a", "critical"), ("b", "passing"), ("c", "pending")].map(|(a, b)| (Value::from(a), Value::from(b)));
+    assert_eq!(statuses, expected.each_ref().map(|(a, b)| (a, b)));
     agent.stop();
 }
 
@@ -218,8 +250,15 @@ fn run_wait_ends_with_the_health_of_a_service() {
     assert_eq!(output.code, Some(1), "{}{}", output.stdout, output.stderr);
     assert_contains(&output.stderr, &["is unhealthy", "not healthy within healthy_deadline (3s)"]);
     let list = agent.json("/v1/allocs");
-    let ill = list["allocs"].as_array().expect("a list").iter().find(|alloc| alloc["job"] == "ill").cloned();
-    assert_eq!(ill.map(|alloc| alloc["health"].clone()), Some(Value::from("unhealthy")));
+    let all = list["allocs"].as_array().expect("a list");
+    let id =
+        |job: &str| all.iter().find(|alloc| alloc["job"] == job).and_then(|alloc| alloc["id"].as_str()).expect(job);
+    assert_eq!(agent.json(&format!("/v1/allocs/{}", id("ill")))["health"], "unhealthy");
+    let verdicts = wait("the event", || Some(verdicts(&agent, id("ill"))).filter(|all| !all.is_empty()));
+    assert_eq!(verdicts.len(), 1, "once: {verdicts:?}");
+    let reason = "the alloc is unhealthy: not healthy within healthy_deadline (3s)";
+    assert!(verdicts[0].starts_with(reason), "{verdicts:?}");
+    assert_eq!(self::verdicts(&agent, id("well")), [""; 0]);
     agent.stop();
 }
 
@@ -393,10 +432,30 @@ fn health_and_checks_go_on_after_a_restart_of_the_agent() {
     );
     submit(&agent, &job("kept", &service, ""), &["--wait"]).ok();
     let id = only_alloc(&agent);
+    // No server listens there: the port was free a moment ago.
+    let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port is free");
+    let ill = service
+        .replace(
+            "min_healthy_time = \"1s\"",
+            "min_healthy_time = \"1s\"\n      healthy_deadline = \"2s\"\n      progress_deadline = \"0s\"",
+        )
+        .replace(&format!("port = {}", server.port()), &format!("port = {}", closed.port()))
+        .replace("\"web\"", "\"ill\"");
+    assert_eq!(submit(&agent, &job("ill", &ill, ""), &["--wait"]).code, Some(1));
+    let list = agent.json("/v1/allocs");
+    let ill = list["allocs"].as_array().expect("a list").iter().find(|alloc| alloc["job"] == "ill").cloned();
+    let ill = ill.and_then(|alloc| alloc["id"].as_str().map(str::to_owned)).expect("its alloc");
+    let before = wait("the event", || Some(verdicts(&agent, &ill)).filter(|all| !all.is_empty()));
     agent.kill();
     agent.start_again();
     assert_eq!(agent.json(&format!("/v1/allocs/{id}"))["health"], "healthy", "decided once");
     until_check(&agent, &id, "passing");
-    assert_eq!(services(&agent).len(), 1);
+    wait("both services", || (services(&agent).len() == 2).then_some(()));
+    // Its check runs again, longer than its deadline: what was decided before is not decided again.
+    let runs = || check(&agent, &ill)["runs"].as_u64().unwrap_or(0);
+    let first = runs();
+    wait("more runs of its check than its deadline has room for", || (runs() >= first + 4).then_some(()));
+    assert_eq!(agent.json(&format!("/v1/allocs/{ill}"))["health"], "unhealthy");
+    assert_eq!((before.len(), verdicts(&agent, &ill)), (1, before), "one event, over the restart too");
     agent.stop();
 }

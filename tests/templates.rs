@@ -152,7 +152,7 @@ fn a_link_that_the_task_plants_is_replaced_and_never_followed() {
 #[test]
 fn rendered_files_belong_to_the_user_of_the_task() {
     if !is_root() {
-        return;
+        skip_test!("not-root");
     }
     let agent = Agent::start();
     let template =
@@ -171,6 +171,12 @@ fn rendered_files_belong_to_the_user_of_the_task() {
     agent.stop();
 }
 
+fn is_tmpfs(path: &std::path::Path) -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("it is there");
+    let mut fields = mounts.lines().map(|line| line.split(' ').skip(1).take(2));
+    fields.any(|mut of| of.next() == path.to_str() && of.next() == Some("tmpfs"))
+}
+
 /// Promise (Input validation): P-15.3 Secrets of a task are on a tmpfs of its own until its alloc ends; none of them
 /// reaches a disk
 #[test]
@@ -186,10 +192,16 @@ fn secrets_are_on_a_tmpfs_of_their_task_until_its_alloc_ends() {
     });
     let secrets = task_dir(&agent).join("secrets");
     let rendered = || std::fs::read_to_string(secrets.join("db.env")).ok();
-    assert!(rendered().is_some());
+    assert!(rendered().is_some() && is_tmpfs(&secrets));
     agent.kill();
     agent.start_again();
     assert!(rendered().is_some(), "a restart of the agent leaves it to the task");
+    // Unmounted behind the agent: the next start has them again, and they are not on the disk meanwhile.
+    rustix::mount::unmount(&secrets, rustix::mount::UnmountFlags::DETACH).expect("root may");
+    assert_eq!((rendered(), is_tmpfs(&secrets)), (None, false));
+    agent.cli(&["restart", "rendered"]).ok();
+    assert_eq!((rendered().is_some(), is_tmpfs(&secrets)), (true, true), "a tmpfs with its content");
+    assert_eq!(agent.cli(&["exec", "rendered", "--", "stat", "-c", "%a %u", "secrets/db.env"]).ok(), "600 65534\n");
     agent.cli(&["stop", "rendered"]).ok();
     wait_for("its end", Duration::from_secs(20) * patience(), || rendered().is_none().then_some(()));
     assert_eq!(std::fs::read_dir(&secrets).expect("its directory stays").count(), 0, "nothing of it is on the disk");

@@ -316,3 +316,39 @@ fn a_file_of_variables_is_json_as_well() {
     let why = format!("{wrong}:2:10: error: `(sensitive)` stands without quotes");
     assert!(code == Some(65) && output.contains(&why) && !output.contains("geheim"), "{output}");
 }
+
+/// As in Nomad: the environment, then files, then `--var`; the last one counts.
+#[test]
+fn variable_value_is_taken_from_the_environment_a_file_then_the_flag() {
+    const FORBIDDEN: &str = "the variable `n` is refused: It is negative.";
+    let dir = test_dir();
+    let text = "variable \"n\" {\n  type = number\n  validation {\n    condition     = var.n >= 0\n    error_message = \"It is negative.\"\n  }\n}\n";
+    let job =
+        write(dir.path(), "job.hcl", &(text.to_owned() + &secretive("raw_exec", "", "", "command = \"/bin/true\"")));
+    let negative = write(dir.path(), "negative.hcl", "n = -1\n");
+    let positive = write(dir.path(), "positive.hcl", "n = 1\n");
+    let check = |env: Option<&str>, args: &[&str]| {
+        let mut command = Command::new(allostat());
+        command.args(["check", "--var", "s=x"]).args(args).arg(&job).env_remove("NOMAD_VAR_n");
+        if let Some(value) = env {
+            command.env("NOMAD_VAR_n", value);
+        }
+        let output = command.output().expect("the binary under test must start");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    // The source that counts has 1 and the other ones have -1, and the other way round.
+    for (accepted, env, args) in [
+        (true, Some("1"), &[][..]),
+        (false, Some("-1"), &[]),
+        (true, Some("-1"), &["--var-file", &positive]),
+        (false, Some("1"), &["--var-file", &negative]),
+        (true, Some("-1"), &["--var-file", &negative, "--var", "n=1"]),
+        (false, Some("1"), &["--var-file", &positive, "--var", "n=-1"]),
+        (true, Some("-1"), &["--var", "n=1", "--var-file", &negative]),
+        (true, None, &["--var", "n=1"]),
+    ] {
+        let (code, printed) = check(env, args);
+        assert_eq!(code, Some(if accepted { 0 } else { 65 }), "{env:?} {args:?}: {printed}");
+        assert_eq!(printed.contains(FORBIDDEN), !accepted, "{env:?} {args:?}: {printed}");
+    }
+}

@@ -51,13 +51,12 @@ impl Access {
     }
     /// Why TCP does not answer a reader; `None`: it does.
     pub(super) fn refused_on_tcp(self, public: PublicAccess) -> Option<String> {
-        const WHERE: &str = "only on the Unix socket of the agent, allostat.sock in its data directory, and over TCP with a token \
-                             or a certificate that may act";
+        const WHERE: &str = "only on the agent's Unix socket, and over TCP with a token or a certificate that may act";
         if self.on_tcp_from().is_some_and(|from| public >= from) {
             return None;
         }
         Some(match self {
-            Access::SocketOnly(what) => format!("{what} {WHERE} (agent.token_file, agent.acting_certificates)"),
+            Access::SocketOnly(what) => format!("{what} {WHERE}"),
             _ => format!("this is served {WHERE}: telemetry.public is {:?}", public.as_str()),
         })
     }

@@ -184,7 +184,8 @@ pub(super) fn find_among(
     match (picked, named.as_slice()) {
         (PrefixMatch::One(at), named) if named.is_empty() || is_whole(at) => Ok(Arc::clone(&snapshot.allocs[at])),
         (PrefixMatch::Many(some), []) => {
-            ambiguous(format!("more than one alloc has the ID prefix {id:?}: {}", some.join(", ")))
+            let rows: Vec<String> = some.iter().map(|id| format!("  {id}")).collect();
+            ambiguous(format!("more than one alloc has the ID prefix {id:?}:\n{}", rows.join("\n")))
         }
         (_, []) => {
             let near =
@@ -198,12 +199,12 @@ pub(super) fn find_among(
             let mut shown: Vec<String> = many
                 .iter()
                 .take(MOST_NAMED)
-                .map(|a| format!("{} ({})", a.identity.id.short(), a.identity.name))
+                .map(|a| format!("  {} {}", a.identity.id.short(), a.identity.name))
                 .collect();
             if many.len() > MOST_NAMED {
-                shown.push(format!("{} more", many.len() - MOST_NAMED));
+                shown.push(format!("  and {} more", many.len() - MOST_NAMED));
             }
-            ambiguous(format!("{id:?} is the name of {} allocs: {}", many.len(), shown.join(", ")))
+            ambiguous(format!("{id:?} is the name of {} allocs:\n{}", many.len(), shown.join("\n")))
         }
     }
 }

@@ -161,7 +161,7 @@ impl From<RunnerError> for ApiError {
             | RunnerError::NothingRunning(_)
             | RunnerError::Final { .. }
             | RunnerError::MayStillRun { .. } => (Code::Conflict, None),
-            RunnerError::UnknownJob { .. } => (Code::NotFound, Some("id")),
+            RunnerError::UnknownJob { .. } | RunnerError::NotLaunching { .. } => (Code::NotFound, Some("id")),
             RunnerError::Dispatch { refusal, .. } => (Code::BadRequest, refusal.field()),
             RunnerError::Migration { .. } => (Code::BadRequest, Some("migrate_from")),
             RunnerError::UnknownAlloc(_) => (Code::NotFound, None),

@@ -77,7 +77,7 @@ const SERIES_SHOWN: &str =
     "its final series are still exposed: not every scraper has read them, or their time is not over";
 
 /// The answer.
-#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Removed {
     pub removed: Vec<Verdict>,
     /// It was to go.

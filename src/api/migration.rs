@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::access::Access;
-use super::contract::{EndpointAnswer, QueryRule};
+use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
 use super::files::{found_in, managed};
 use super::http::{ApiRequest, Reply};
@@ -16,7 +16,10 @@ pub(super) static MIGRATION: Route = Route {
     path: "/v1/allocs/{id}/migration",
     access: Access::SocketOnly("files of allocs are read"),
     about: "a sealed tar archive of the data of an ended alloc (alloc/data, TASK/local), for another agent",
-    query: QueryRule::NONE,
+    query: QueryRule::Once(&[Parameter::new(
+        "offset",
+        "Bytes of the archive that the peer has already: a transfer that broke off goes on there. Default: 0.",
+    )]),
     body: None,
     answers: &[EndpointAnswer::other(&[SNAPSHOT_TYPE], "The archive")],
     handler: |context, request| Box::pin(migration(context, request)),
@@ -24,6 +27,7 @@ pub(super) static MIGRATION: Route = Route {
 
 async fn migration(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, ApiError> {
     let id = managed(context, request)?;
+    let offset = request.query().number("offset")?.unwrap_or(0);
     let ended = context.runner.ended_data(&id).map_err(|refusal| refused(&refusal))?;
     if !found_in(context, &id, "/", |tree, _| has_data(tree)).await? {
         let message = match context.runner.successor(&id) {
@@ -38,7 +42,7 @@ async fn migration(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Re
         Ok(_) => Err(format!("alloc {} was started again", of.short())),
         Err(refusal) => Err(refusal.to_string()),
     };
-    archived(context, &id, "/", move |tree, _, into| write_migration(tree, &unchanged, into)).await
+    archived(context, &id, "/", move |tree, _, into| write_migration(tree, &unchanged, offset, into)).await
 }
 
 /// A conflict is one that the receiver waits for.

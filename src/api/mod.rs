@@ -83,6 +83,7 @@ use crate::exporters::prometheus::Bodies;
 use crate::exporters::recent::RecentHistory;
 use crate::fingerprint::FingerprinterStates;
 use crate::host::clock::Clock;
+use crate::host::roots::Roots;
 use crate::runner::Handle;
 use crate::runner::datadir::DataDir;
 use crate::runner::drivers::BoxFuture;
@@ -110,6 +111,8 @@ pub struct Config {
     /// Names besides loopback, the address itself and the host's own name that a Host header may carry; `*.domain`: all
     /// below it.
     pub host_names: Vec<String>,
+    /// Where the `etc` of the host lies, whose files give it further names.
+    pub roots: Roots,
     /// At most so many connections on each of TCP and the Unix socket.
     pub max_connections: usize,
     /// No client runs commands in tasks.
@@ -133,6 +136,7 @@ impl Default for Config {
             acting_certificates: Vec::new(),
             public: PublicAccess::default(),
             host_names: Vec::new(),
+            roots: Roots::default(),
             max_connections: 256,
             disable_remote_exec: false,
             max_body_bytes: 1 << 20,

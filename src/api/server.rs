@@ -413,7 +413,7 @@ fn check_host(
         of_host: uname.nodename().to_str().unwrap_or_default(),
         configured: &config.host_names,
     };
-    let is_own = |host: &str| names.have(host) || by_certificate(host) || is_alias(host, names.of_host);
+    let is_own = |host: &str| names.have(host) || by_certificate(host) || is_alias(host, names.of_host, &config.roots);
     let wrong = |message: String| ApiError::new(Code::WrongHost, message).on("host").because(AccessRefusal::WrongHost);
     match (host, more) {
         (Some(host), false) if is_own(host) && absolute.is_none_or(is_own) => Ok(()),
@@ -428,9 +428,9 @@ fn check_host(
 }
 
 /// Whether `/etc/hostname` or `/etc/hosts` gives this name to this host, such as its FQDN. Asked last: it reads files.
-fn is_alias(host: &str, nodename: &str) -> bool {
+fn is_alias(host: &str, nodename: &str, roots: &Roots) -> bool {
     let Some(name) = host_header::host_name(host).map(host_header::absolute) else { return false };
-    own_names(&Roots::default(), nodename).iter().any(|own| own.eq_ignore_ascii_case(name))
+    own_names(roots, nodename).iter().any(|own| own.eq_ignore_ascii_case(name))
 }
 
 async fn read_body(body: Incoming, config: &Config) -> Result<Bytes, ApiError> {

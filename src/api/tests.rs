@@ -325,6 +325,8 @@ fn a_host_header_from_elsewhere_is_refused_on_tcp_and_no_matter_on_the_socket() 
     assert!(String::from_utf8_lossy(&none.body).contains("has no Host header"));
     let two = server.tcp("GET", "/metrics", "Host: localhost\r\nHost: localhost\r\n");
     assert!(String::from_utf8_lossy(&two.body).contains("has one Host header"), "the name is not what is wrong");
+    let foreign = server.tcp("GET", "/metrics", "Host: evil.example\r\n");
+    assert!(String::from_utf8_lossy(&foreign.body).contains("agent.host_names"), "the setting is not named");
     assert_eq!(server.tcp("GET", "/v1/node", "Host: 127.0.0.1:1\r\n").status, 200);
     assert_eq!(
         server.unix_raw(b"GET /v1/node HTTP/1.1\r\nHost: any\r\nConnection: close\r\n\r\n").unwrap().status,
@@ -345,6 +347,31 @@ fn host_header_may_be_the_node_name_and_any_address_if_bound_to_all() {
         assert_eq!((status(&format!("{node}.evil.example")), status("evil.example")), (421, 421));
         assert_eq!((status("192.0.2.8:9740"), status("[2001:db8::8]")), (by_address, by_address));
     }
+}
+
+/// Promise (Input validation): A request over TCP may call the host by its FQDN of `/etc/hosts`, and by no other line's
+/// name
+#[test]
+fn host_header_may_be_the_fqdn_that_etc_hosts_gives_to_this_host() {
+    let root = tempfile::tempdir().unwrap();
+    let etc = root.path().join("etc");
+    std::fs::create_dir(&etc).unwrap();
+    std::fs::write(etc.join("hostname"), "web-1\n").unwrap();
+    std::fs::write(
+        etc.join("hosts"),
+        "127.0.0.1 localhost\n127.0.1.1 web-1.example.com web-1\n192.0.2.9 web-2.example.com web-2\n",
+    )
+    .unwrap();
+    let status = |server: &Server, host: &str| server.tcp("GET", "/metrics", &format!("Host: {host}\r\n")).status;
+    let server = server_with(Config { roots: Roots::default().with_root(root.path()), ..Config::default() });
+    for own in ["web-1.example.com", "WEB-1.Example.com:9740", "web-1.example.com.", "web-1"] {
+        assert_eq!(status(&server, own), 200, "{own}");
+    }
+    for foreign in ["web-2.example.com", "web-2", "example.com", "web-1.example.com.evil.example"] {
+        assert_eq!(status(&server, foreign), 421, "{foreign}");
+    }
+    // The files decide: the host of this test has no such name.
+    assert_eq!(status(&server_with(Config::default()), "web-1.example.com"), 421);
 }
 
 #[test]

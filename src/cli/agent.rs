@@ -12,12 +12,12 @@ use crate::telemetry::{chain, logging};
 
 /// Run the agent
 ///
+/// Examples: `allostat agent`, `allostat agent --config /etc/allostat/agent.hcl`
+///
 /// SIGTERM and Ctrl-C stop the agent and leave its tasks running: the next agent on the same data directory recovers
 /// them.
 ///
 /// Flags override ALLOSTAT_* variables (`allostat check --defaults` lists the settings), which override the file.
-///
-/// Example: `allostat agent --config /etc/allostat/agent.hcl`
 #[derive(Debug, clap::Args)]
 pub struct AgentCommand {
     /// Configuration file, HCL or JSON; `allostat check --defaults` prints one

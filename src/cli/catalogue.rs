@@ -11,9 +11,9 @@ use crate::model::units::Unit;
 
 /// Describe a metric, or list all metrics; needs no agent
 ///
-/// Without NAME it lists type, unit, labels, source and absence rule of each metric.
-///
 /// Examples: `allostat catalogue allostat_task_oom_kills_total`, `allostat catalogue --profile lean`
+///
+/// Without NAME it lists type, unit, labels, source and absence rule of each metric.
 #[derive(Debug, clap::Args)]
 pub struct CatalogueCommand {
     /// Print the API's JSON

@@ -17,13 +17,13 @@ use crate::telemetry::chain;
 
 /// Validate configuration, job and web configuration files
 ///
+/// Examples: `allostat check web.hcl`, `allostat check /etc/allostat/agent.hcl /etc/allostat/web.yml`
+///
 /// Reports every problem of each file, with file, line, column, the line itself and a suggestion.
 ///
 /// A web configuration of Prometheus is checked with the certificates that it names, alone or where a configuration
 /// names it. A job file is checked without the host, including its drivers' `config`; `allostat plan` checks what
 /// depends on the host (enabled drivers, available limits).
-///
-/// Example: `allostat check /etc/allostat/agent.hcl web.hcl`
 #[derive(Debug, clap::Args)]
 pub struct CheckCommand {
     /// Files to check: one with a `job` is a job file, one that ends in .yml or .yaml a web configuration (not

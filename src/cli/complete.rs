@@ -84,7 +84,7 @@ fn offer(command: &str, argument: &str) -> Option<CompletionKind> {
         }
         (_, "alloc") => Some(CompletionKind::Alloc),
         ("dispatch" | "force", "job") => Some(CompletionKind::ParentJob),
-        (_, "job") => Some(CompletionKind::Job),
+        (_, "job") | ("report", "workload") => Some(CompletionKind::Job),
         (_, "task") => Some(CompletionKind::Task),
         (_, "signal") => Some(CompletionKind::Signal),
         _ => None,

@@ -7,13 +7,13 @@ use super::{CliSession, complete};
 
 /// Print the completion script of a shell
 ///
-/// In bash, zsh and fish, names of jobs, allocs and tasks come from the running agent, and
-/// none are offered if no agent answers within 300 ms.
-///
 /// Examples:
 ///   allostat completions bash > /usr/share/bash-completion/completions/allostat
 ///   allostat completions zsh > "${fpath[1]}/_allostat"
 ///   allostat completions fish > ~/.config/fish/completions/allostat.fish
+///
+/// In bash, zsh and fish, names of jobs, allocs and tasks come from the running agent, and
+/// none are offered if no agent answers within 300 ms.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct CompletionsCommand {

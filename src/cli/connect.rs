@@ -489,8 +489,8 @@ fn refusal(error: &Value, message: &str) -> CliError {
     let error = CliError { is_ambiguous: code == "ambiguous", ..CliError::new(exit, text) };
     match code {
         "socket_only" => error.hint(
-            "use its Unix socket (--address unix:/path/to/allostat.sock): with sudo if the agent belongs to root, or as a member of \
-             `agent.socket_group`; or authenticate with --token-file or --cert",
+            "on this host use sudo if the agent belongs to root, or join the group of `agent.socket_group`; from elsewhere \
+             give --token-file or --cert",
         ),
         "unauthorized" => error.hint("give a token that the agent knows: --token-file, ALLOSTAT_TOKEN_FILE"),
         "tls_required" => error.hint("use --address https://host:port"),

@@ -52,14 +52,14 @@ const STOP_WITHIN: Duration = Duration::from_secs(10);
 
 /// Run a live demo that needs no setup
 ///
+/// Examples: `allostat demo`, `allostat demo --duration 30s`
+///
 /// Starts an agent on 127.0.0.1 in a temporary directory and runs a built-in job: a steady service, a worker throttled
 /// by its quota, a leak that is OOM killed and restarted, and a batch of 50 ms tasks. Shows the usage of each, and the
 /// GPUs of this host; on a host without GPUs a simulated one, marked as such.
 ///
 /// `q` or Ctrl-C stops the demo and removes everything that it created. It uses cgroups as root, or where the user's
 /// systemd delegates them; otherwise it names what cannot be measured, and continues.
-///
-/// Example: `allostat demo --duration 30s`
 #[derive(Debug, clap::Args)]
 pub struct DemoCommand {
     /// Stop after this time: 30s, 2m

@@ -12,10 +12,10 @@ use crate::telemetry::{LogLevel, chain, logging};
 
 /// Serve a device plugin of allostat to a Nomad client, which starts this command itself
 ///
+/// Examples: `allostat device-plugin nvidia`, `allostat device-plugin nvidia --ignored GPU-5a3c`
+///
 /// Speaks Nomad's device plugin protocol. Put a script that runs `allostat device-plugin nvidia` into the client's
 /// plugin_dir, or a link to allostat with `args = ["device-plugin", "nvidia"]` in its plugin stanza.
-///
-/// Example: `allostat device-plugin nvidia`
 #[derive(Debug, clap::Args)]
 pub struct DevicePluginCommand {
     #[arg(value_name = "NAME", value_parser = ["nvidia"])]

@@ -6,7 +6,7 @@ use super::CliSession;
 use super::api_types::{DeviceReport, DeviceRow, PluginRow, TaskOnDevice, short};
 use super::exit::{CliExit, CliResult};
 use super::human::{self, ABSENT, or_absent};
-use super::output::{Alignment, Paint, Style, TableCell, TextTable, printable};
+use super::output::{self, Alignment, Narrowing, Paint, Style, TableCell, TextTable, printable};
 
 /// Show the devices of this host, their health, and which tasks hold and use them
 ///
@@ -30,7 +30,7 @@ impl DevicesCommand {
         if report.devices.is_empty() {
             session.remark("no devices");
         } else {
-            write!(session.out, "{}", table(&report.devices, session.paint))?;
+            write!(session.out, "{}", table(&report.devices, output::screen(), session.paint))?;
         }
         for plugin in report.plugins.iter().filter(|plugin| !plugin.up) {
             session.remark(&down(plugin));
@@ -49,7 +49,7 @@ pub(super) fn down(plugin: &PluginRow) -> String {
 }
 
 /// Each device with the tasks on it below, and so each instance of one that is divided.
-pub(super) fn table(devices: &[DeviceRow], paint: Paint) -> String {
+pub(super) fn table(devices: &[DeviceRow], screen: Option<u16>, paint: Paint) -> String {
     let mut table = TextTable::new(&[
         ("DEVICE", Alignment::Left),
         ("MODEL", Alignment::Left),
@@ -67,6 +67,17 @@ pub(super) fn table(devices: &[DeviceRow], paint: Paint) -> String {
             device(&mut table, part, "  ");
         }
     }
+    let order = [
+        (1, Narrowing::End(14)),
+        (0, Narrowing::Middle(24)),
+        (2, Narrowing::End(24)),
+        (6, Narrowing::Away),
+        (5, Narrowing::Away),
+        (0, Narrowing::Middle(14)),
+        (1, Narrowing::Away),
+        (2, Narrowing::End(12)),
+    ];
+    table.fit(screen, &order);
     table.render(paint)
 }
 
@@ -174,8 +185,27 @@ mod tests {
             "    ef56ab78 serve          reserved, idle                                     -     -",
             "GPU-2               T4      does not answer                                    -     -      -            -",
         ];
-        let shown = table(&devices, Paint(false));
+        let shown = table(&devices, None, Paint(false));
         assert_eq!(shown.lines().collect::<Vec<_>>(), expected, "{shown}");
+    }
+
+    #[test]
+    fn devices_fit_the_screen_with_their_state_and_memory() {
+        let json = serde_json::json!([
+            {"id": "GPU-5a3c1f00-1111-2222-3333-444455556666", "name": "NVIDIA H100 80GB HBM3", "up": true, "stuck": false, "healthy": true,
+             "values": {"memory_used_bytes": 42_949_672_960_u64, "memory_total_bytes": 85_899_345_920_u64,
+                        "utilization_ratio": {"general": 0.875}, "power_watts": 412.3, "temperature_celsius": {"gpu": 41}},
+             "tasks": [{"alloc_id": "ab12cd34-0000", "task": "train", "reserved": true, "final": false, "processes": 2,
+                        "memory_used_bytes": 1_073_741_824, "sm_utilization_ratio": 0.25}]},
+        ]);
+        let devices: Vec<DeviceRow> = serde_json::from_value(json).unwrap();
+        for screen in [60, 80, 120, 200] {
+            let shown = table(&devices, Some(screen), Paint(false));
+            assert!(shown.lines().all(|line| super::super::width::columns_of(line) <= screen), "{screen}: {shown}");
+            let rows: Vec<&str> = shown.lines().collect();
+            assert!(rows[1].starts_with("GPU-5a") && rows[1].contains("40.0 GiB of 80.0 GiB"), "{screen}: {shown}");
+            assert!(rows[2].starts_with("  ab12") && rows[2].contains("reserved"), "{screen}: {shown}");
+        }
     }
 
     #[test]
@@ -187,12 +217,12 @@ mod tests {
             "Power usage": number(7.5.into(), 30.into(), "W"), "Core utilization": number(50.into(), null(), "%"),
             "Memory note": { "value": { "text": "fine" } } } } }]);
         let devices: Vec<DeviceRow> = serde_json::from_value(json).unwrap();
-        let shown = table(&devices, Paint(false));
+        let shown = table(&devices, None, Paint(false));
         let row = shown.lines().nth(1).unwrap();
         let parts = ["npu-0", "up", "1024 of 16384 MiB", "50 %", "7.5 of 30 W", "41 °C"];
         assert!(parts.iter().all(|part| row.contains(part)), "{shown}");
         let none: Vec<DeviceRow> = serde_json::from_value(serde_json::json!([{ "id": "x" }])).unwrap();
-        assert_eq!(table(&none, Paint(false)).lines().nth(1).unwrap().matches(" -").count(), 4);
+        assert_eq!(table(&none, None, Paint(false)).lines().nth(1).unwrap().matches(" -").count(), 4);
     }
 
     #[test]

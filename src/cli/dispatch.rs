@@ -16,9 +16,9 @@ use crate::model::launching::MAX_PAYLOAD_BYTES;
 
 /// Launch a parameterized job
 ///
-/// Waits until the launched job is done, and exits with its result. Ctrl-C detaches; the job continues.
-///
 /// Examples: `allostat dispatch --meta to=me@example.com mail letter.txt`, `date | allostat dispatch convert -`
+///
+/// Waits until the launched job is done, and exits with its result. Ctrl-C detaches; the job continues.
 #[derive(Debug, clap::Args)]
 pub struct DispatchCommand {
     /// ID of the parameterized job

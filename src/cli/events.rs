@@ -11,7 +11,8 @@ use super::connect::AgentConnection;
 use super::exit::{CliError, CliExit, CliResult};
 use super::tail::{EventTail, TailItem};
 use super::times::ShownZone;
-use super::{CliSession, follow, times};
+use super::width::wrapped;
+use super::{CliSession, follow, output, times};
 use crate::api::encode;
 use crate::exporters::json as views;
 use crate::model::event::Event;
@@ -22,9 +23,9 @@ const POLL_EVERY: Duration = Duration::from_millis(100);
 
 /// Show the events of one alloc, of a job, or of all
 ///
-/// Times are local, with their offset from UTC. With -f it follows new events across agent restarts, until Ctrl-C.
-///
 /// Examples: `allostat events 5f0d`, `allostat events --job web --since 1h`, `allostat events -f`
+///
+/// Times are local, with their offset from UTC. With -f it follows new events across agent restarts, until Ctrl-C.
 #[derive(Debug, clap::Args)]
 pub struct EventsCommand {
     /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
@@ -109,7 +110,8 @@ impl EventsCommand {
         }
         let (now, zone) = (follow::now(), ShownZone::new(self.utc));
         for event in &events {
-            writeln!(session.out, "{}", follow::line_at(event, &zone.moment(event.time, now), session.paint))?;
+            let line = follow::line_at(event, &zone.moment(event.time, now), session.paint);
+            writeln!(session.out, "{}", wrapped(&line, output::screen(), follow::EVENT_INDENT))?;
         }
         if missed > 0 && self.alloc.is_none() && self.tail.is_none() && self.since.is_none() {
             session.remark(&format!("{missed} older events are no longer kept"));
@@ -148,7 +150,8 @@ impl EventsCommand {
             return Ok(writeln!(session.out, "{}", json!(views::event(event)))?);
         }
         let time = zone.moment(event.time, follow::now());
-        Ok(writeln!(session.out, "{}", follow::line_at(event, &time, session.paint))?)
+        let line = follow::line_at(event, &time, session.paint);
+        Ok(writeln!(session.out, "{}", wrapped(&line, output::screen(), follow::EVENT_INDENT))?)
     }
 
     fn follow(&self, session: &mut CliSession<'_>, filter: &str) -> CliResult {

@@ -22,11 +22,11 @@ use crate::telemetry::lock;
 
 /// Run a command in a running task
 ///
+/// Examples: `allostat exec web -- ls /local`, `allostat exec 5f0d server -- sh`, `allostat exec db -- psql < dump.sql`
+///
 /// It runs as the user of the task, in its cgroup, directory, environment and namespaces, with the rights of the task
 /// and no others. The exit code is that of the command. Everything it started is killed when it ends, when the task
 /// ends, or when this command ends. With a terminal, ~. at the beginning of a line disconnects.
-///
-/// Examples: `allostat exec web -- ls /local`, `allostat exec 5f0d server -- sh`, `allostat exec db -- psql < dump.sql`
 #[derive(Debug, clap::Args)]
 pub struct ExecCommand {
     /// An ID or its prefix, a job, or the name of an alloc (web.app[0])

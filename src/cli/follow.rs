@@ -9,9 +9,10 @@ use std::time::{Duration, Instant, SystemTime};
 use super::api_types::{AllocList, AllocRow, EventPage};
 use super::connect::AgentConnection;
 use super::exit::{CliError, CliExit};
-use super::human;
 use super::output::{Paint, Style, printable};
 use super::tail::{AGAIN, EventTail, KNOWS_ALLOCS, TailItem};
+use super::width::wrapped;
+use super::{human, output};
 use crate::api::encode;
 use crate::model::event::{Event, EventKind};
 use crate::model::id::{AllocId, TaskName};
@@ -219,7 +220,7 @@ impl<'a> AllocFollower<'a> {
                     any = true;
                     print_missed(std::mem::take(&mut removed), out, paint)?;
                     if self.is_printed(&event) {
-                        writeln!(out, "{}", line(&event, now(), paint))?;
+                        writeln!(out, "{}", line_on(output::screen(), &event, paint))?;
                     }
                 }
                 TailItem::Event(_) => {}
@@ -244,7 +245,7 @@ impl<'a> AllocFollower<'a> {
         for event in page.events.iter().filter(|event| is_of(event, requested)) {
             any = true;
             if self.is_printed(event) {
-                writeln!(out, "{}", line(event, now(), paint))?;
+                writeln!(out, "{}", line_on(output::screen(), event, paint))?;
             }
         }
         out.flush()?;
@@ -277,6 +278,14 @@ pub fn now() -> Timestamp {
 /// of a driver itself, which its message names, without the two.
 pub fn line(event: &Event, now: Timestamp, paint: Paint) -> String {
     line_at(event, &human::moment(event.time, now), paint)
+}
+
+/// The rest of a long event begins here: behind its time.
+pub const EVENT_INDENT: u16 = 14;
+
+/// The same on a screen.
+fn line_on(screen: Option<u16>, event: &Event, paint: Paint) -> String {
+    wrapped(&line(event, now(), paint), screen, EVENT_INDENT)
 }
 
 /// The same, with its time as it is to be shown.

@@ -22,11 +22,11 @@ const POLL_EVERY: Duration = Duration::from_millis(100);
 
 /// List and read files of an alloc
 ///
+/// Examples: `allostat fs ls 5f0d`, `allostat fs cat -f web alloc/data/app.log`, `allostat fs snapshot web >web.tar`
+///
 /// A path begins in the directory of the alloc: alloc/data, TASK/local. Secrets of tasks are not shown. With -f, cat
 /// goes on with what is written to the file, until Ctrl-C. On a terminal it prints control characters as `\u{1b}`;
 /// elsewhere the file as it is. snapshot writes a tar archive to standard output.
-///
-/// Examples: `allostat fs ls 5f0d`, `allostat fs cat -f web alloc/data/app.log`, `allostat fs snapshot web >web.tar`
 #[derive(Debug, clap::Args)]
 pub struct FsCommand {
     /// List a directory, print a file, describe either, or archive all below a path

@@ -16,11 +16,11 @@ use crate::model::usage::Usage;
 
 /// Show ended allocs, managed and observed: how and when they ended, and their peak usage
 ///
+/// Examples: `allostat history --failed --since 24h`, `allostat history web`
+///
 /// Newest first. Records are retained for days, across agent restarts (history.keep, history.max_bytes). With ALLOC it
 /// shows all that is known of its last end, and the usage of each task relative to its limits: over all attempts of a
 /// managed task, over the last life of an observed one.
-///
-/// Example: `allostat history --failed --since 24h`
 #[derive(Debug, clap::Args)]
 pub struct HistoryCommand {
     /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
@@ -186,15 +186,9 @@ fn table(ends: &[EndedRow], now: Timestamp, screen: Option<u16>, paint: Paint) -
     ]);
     for end in ends {
         let alloc = &end.alloc;
-        let mut uses = EndedTaskUse::all(end).map(|(_, task)| task);
         // Known of each, or not at all.
-        let cpu: Option<u64> = uses.try_fold(0_u64, |sum, task| Some(sum.saturating_add(task.usage.cpu_usage_ns()?)));
-        let nearest = EndedTaskUse::nearest(end);
-        // Of the same task: a peak of the whole alloc beside the share of one task would be of two things.
-        let limited = nearest.as_ref().filter(|task| task.of_limit().is_some());
-        let of_alloc = Some(&end.stats.usage).filter(|_| alloc.is_managed() || alloc.tasks.len() > 1);
-        let whole = || of_alloc.and_then(Usage::memory_peak_bytes).or_else(|| nearest.as_ref()?.peak());
-        let peak = limited.and_then(EndedTaskUse::peak).or_else(whole);
+        let cpu = sum_of([end], Usage::cpu_usage_ns).filter(|sum| sum.is_whole).map(|sum| sum.value);
+        let of_limit = EndedTaskUse::nearest(end).and_then(|task| task.of_limit());
         table.row(vec![
             TableCell::styled(alloc.short(), Style::Cyan),
             printable(&alloc.job).into(),
@@ -202,8 +196,8 @@ fn table(ends: &[EndedRow], now: Timestamp, screen: Option<u16>, paint: Paint) -
             human::ago(end.ended_at, now).into(),
             or_absent(lived(end).map(human::duration)).into(),
             or_absent(cpu.map(|ns| human::duration(Nanos(ns)))).into(),
-            or_absent(peak.map(human::bytes)).into(),
-            or_absent(nearest.as_ref().and_then(EndedTaskUse::of_limit).map(human::percent_of)).into(),
+            or_absent(peak_of(end).map(human::bytes)).into(),
+            or_absent(of_limit.map(human::percent_of)).into(),
             status::last_exit(alloc.tasks.values()).into(),
         ]);
     }
@@ -214,33 +208,54 @@ fn table(ends: &[EndedRow], now: Timestamp, screen: Option<u16>, paint: Paint) -
         (0, Narrowing::Middle(24)),
         (4, Narrowing::Away),
         (5, Narrowing::Away),
-        (8, Narrowing::End(12)),
-        (7, Narrowing::Away),
+        // The reason of the end says more than the middle of a name.
         (1, Narrowing::Middle(8)),
+        (0, Narrowing::Middle(14)),
+        (7, Narrowing::Away),
+        (8, Narrowing::End(12)),
         (0, Narrowing::Middle(8)),
     ];
     table.fit(screen, &order);
     table.render(paint) + &totals(ends)
 }
 
-/// Of what is shown. A sum has the parts that are known, and says where it lacks one.
+/// The peak that a row shows. It is of the task whose share of its limit stands beside it: a peak of the whole alloc
+/// would be of something else. Without a limit it is of the alloc.
+fn peak_of(end: &EndedRow) -> Option<u64> {
+    let nearest = EndedTaskUse::nearest(end);
+    let limited = nearest.as_ref().filter(|task| task.of_limit().is_some());
+    let of_alloc = Some(&end.stats.usage).filter(|_| end.alloc.is_managed() || end.alloc.tasks.len() > 1);
+    let whole = || of_alloc.and_then(Usage::memory_peak_bytes).or_else(|| nearest.as_ref()?.peak());
+    limited.and_then(EndedTaskUse::peak).or_else(whole)
+}
+
+/// The sum of what is known.
+struct KnownSum {
+    value: u64,
+    /// It is known of each task.
+    is_whole: bool,
+}
+
+/// Over all tasks of these ends. `None`: it is known of none.
+fn sum_of<'a>(ends: impl IntoIterator<Item = &'a EndedRow>, of: fn(&Usage) -> Option<u64>) -> Option<KnownSum> {
+    let values: Vec<Option<u64>> =
+        ends.into_iter().flat_map(EndedTaskUse::all).map(|(_, task)| of(task.usage)).collect();
+    let known = values.iter().flatten();
+    let is_whole = known.clone().count() == values.len();
+    known.copied().reduce(u64::saturating_add).map(|value| KnownSum { value, is_whole })
+}
+
+/// Of the rows that are shown. A sum has the parts that are known, and says where it lacks one.
 fn totals(ends: &[EndedRow]) -> String {
-    let tasks = || ends.iter().flat_map(EndedTaskUse::all).map(|(_, task)| task);
-    let sum = |of: fn(&Usage) -> Option<u64>| {
-        let known: Vec<u64> = tasks().filter_map(|task| of(task.usage)).collect();
-        let is_whole = known.len() == tasks().count();
-        let sum = (!known.is_empty()).then(|| known.iter().fold(0_u64, |sum, one| sum.saturating_add(*one)));
-        (sum, if is_whole { "" } else { "≥ " })
-    };
+    let at_least = |sum: &KnownSum| if sum.is_whole { "" } else { "≥ " };
     let failed = ends.iter().filter(|end| end.alloc.status == "failed").count();
     let mut words = vec![human::count(ends.len(), "end"), format!("{failed} failed")];
-    let (cpu, at_least) = sum(Usage::cpu_usage_ns);
-    words.extend(cpu.map(|ns| format!("{at_least}{} CPU", human::duration(Nanos(ns)))));
     words.extend(
-        tasks().filter_map(|task| task.peak()).max().map(|peak| format!("highest peak {}", human::bytes(peak))),
+        sum_of(ends, Usage::cpu_usage_ns)
+            .map(|cpu| format!("{}{} CPU", at_least(&cpu), human::duration(Nanos(cpu.value)))),
     );
-    let (kills, at_least) = sum(Usage::oom_kills);
-    words.extend(kills.map(|kills| format!("{at_least}{kills} OOM killed")));
+    words.extend(ends.iter().filter_map(peak_of).max().map(|peak| format!("highest peak {}", human::bytes(peak))));
+    words.extend(sum_of(ends, Usage::oom_kills).map(|kills| format!("{}{} OOM killed", at_least(&kills), kills.value)));
     format!("total: {}\n", words.join(", "))
 }
 
@@ -368,6 +383,35 @@ mod tests {
             task.usage = serde_json::from_value(json!({ "memory_peak_bytes": 60 << 20 })).unwrap();
         }
         assert!(row(&end).contains("180 MiB"), "without a limit it is the alloc's: {}", row(&end));
+    }
+
+    #[test]
+    fn history_totals_are_the_sums_and_the_highest_peak_of_its_rows() {
+        let of_alloc = |kib: u64, tasks: &[serde_json::Value]| {
+            let mut end = end("managed", &of_one_life());
+            end.stats.usage = serde_json::from_value(json!({ "memory_peak_bytes": kib << 10 })).unwrap();
+            let named = tasks
+                .iter()
+                .enumerate()
+                .map(|(at, usage)| (format!("t{at}"), serde_json::from_value(json!({ "usage": usage })).unwrap()));
+            end.stats.tasks = named.collect();
+            end
+        };
+        let task = |kib: u64, cpu_s: u64, kills: u64| json!({ "memory_peak_bytes": kib << 10, "cpu_usage_ns": cpu_s * SECOND, "oom_kills": kills });
+        let mut limited = task(300, 5, 1);
+        limited["memory_limit_bytes"] = json!(512 << 10);
+        let mut ends =
+            vec![of_alloc(560, &[task(256, 1, 0), task(200, 2, 0)]), of_alloc(900, &[limited, task(100, 4, 2)])];
+        let total = |ends: &[EndedRow]| {
+            let shown = table(ends, Timestamp(0), None, Paint(false));
+            shown.lines().last().unwrap().to_owned()
+        };
+        // The row with a limit has the peak of its task, 300 KiB.
+        assert_eq!(total(&ends), "total: 2 ends, 2 failed, 12.0 s CPU, highest peak 560 KiB, 3 OOM killed");
+        let highest = ends.iter().filter_map(peak_of).max();
+        assert!(ends.iter().all(|end| peak_of(end) <= highest) && highest == Some(560 << 10), "{highest:?}");
+        ends.push(of_alloc(64, &[json!({ "oom_kills": 1 })]));
+        assert_eq!(total(&ends), "total: 3 ends, 3 failed, ≥ 12.0 s CPU, highest peak 560 KiB, 4 OOM killed");
     }
 
     #[test]

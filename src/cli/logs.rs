@@ -22,11 +22,11 @@ const LONGEST_LINE: usize = 64 << 10;
 
 /// Show the output of tasks
 ///
+/// Examples: `allostat logs web`, `allostat logs -f --stderr 5f0d web`, `allostat logs --since 10m web`
+///
 /// Both streams are shown in the order in which they were written, each on its own: standard output on standard
 /// output, standard error on standard error. Of several allocs each line begins with the name of its alloc and task.
 /// With -f it follows new output across restarts of the task and the agent, until the tasks are dead or Ctrl-C.
-///
-/// Examples: `allostat logs web`, `allostat logs -f --stderr 5f0d web`, `allostat logs --since 10m web`
 #[derive(Debug, clap::Args)]
 pub struct LogsCommand {
     /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
@@ -71,11 +71,13 @@ impl LogsCommand {
         if self.follow {
             return self.follow(session, &mut agent, &mut sources);
         }
+        let mut is_empty = true;
         for source in &mut sources {
             // What was written meanwhile is for the next time: a busy task would keep us for ever.
             let mut left = None;
             loop {
                 let (length, rest) = self.next(source, session, |target| agent.get_raw(target, &[]))?;
+                is_empty &= length == 0;
                 let rest = left.map_or(rest, |left: u64| left.saturating_sub(length));
                 if rest == 0 || length == 0 || session.out.is_closed() {
                     break;
@@ -85,6 +87,11 @@ impl LogsCommand {
             source.finish(session)?;
         }
         session.out.flush()?;
+        // Advice is for a person at a terminal.
+        if is_empty && output::screen().is_some() {
+            let name = printable(&self.alloc);
+            session.remark(&format!("no output of that; `allostat status {name}` shows the state of its tasks"));
+        }
         if let Some(unknown) = sources.iter().find(|source| source.reader.is_unordered()) {
             let task = printable(&unknown.task);
             session.remark(&format!(

@@ -11,12 +11,12 @@ use crate::telemetry::chain;
 
 /// Print the metrics
 ///
+/// Examples: `allostat metrics`, `allostat metrics --openmetrics`
+///
 /// Prints the metrics of the running agent. If no agent of yours or root's runs, it samples this host once: the cgroups
 /// below cgroup.parent and observed workloads (observe.enabled), as far as one sample shows.
 ///
 /// The output has no process_*, so that it fits into the directory of node_exporter's textfile collector.
-///
-/// Example: `allostat metrics --openmetrics`
 #[derive(Debug, clap::Args)]
 pub struct MetricsCommand {
     /// Print OpenMetrics 1.0.0 instead of Prometheus text 0.0.4

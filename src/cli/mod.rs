@@ -44,6 +44,7 @@ mod stalled;
 mod stats;
 mod status;
 mod stop;
+mod suggest;
 mod sweep;
 mod tail;
 mod targets;
@@ -57,10 +58,11 @@ mod width;
 mod workload;
 
 use std::borrow::Cow;
+use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config;
@@ -183,13 +185,10 @@ pub fn main() -> ExitCode {
     }
     let root = without_empty(command());
     let line = single_dash::rewritten(&root, std::env::args_os());
-    let parsed = root.try_get_matches_from(line).and_then(|given| Ok((Cli::from_arg_matches(&given)?, given)));
+    let parsed = root.clone().try_get_matches_from(&line).and_then(|given| Ok((Cli::from_arg_matches(&given)?, given)));
     let (cli, given) = match parsed {
         Ok(parsed) => parsed,
-        Err(mut error) => {
-            suggest(&mut error);
-            return shown(&error);
-        }
+        Err(error) => return shown(&as_typed(error, &root, &line)),
     };
     if let Some(("agent", given)) = given.subcommand()
         && let Err(error) = agent::refuse_flags_of_commands(given)
@@ -227,9 +226,17 @@ fn command() -> clap::Command {
 /// A variable that is empty sets nothing, as everywhere: to the parser it would be a value, and a wrong one.
 fn without_empty(command: clap::Command) -> clap::Command {
     let is_empty = |arg: &clap::Arg| arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
-    // No variable has no name: so it is none.
-    let command = command.mut_args(|arg| if is_empty(&arg) { arg.env("").hide_env(true) } else { arg });
+    let command = command.mut_args(|arg| if is_empty(&arg) { unset(arg) } else { arg });
     command.mut_subcommands(without_empty)
+}
+
+fn without_variables(command: clap::Command) -> clap::Command {
+    command.mut_args(unset).mut_subcommands(without_variables)
+}
+
+fn unset(arg: clap::Arg) -> clap::Arg {
+    // No variable has no name: so it is none.
+    arg.env("").hide_env(true)
 }
 
 /// Each variable that is a flag too.
@@ -248,58 +255,12 @@ fn unknown_variables() -> Vec<(String, Option<String>)> {
     unknown
 }
 
-/// What other tools call a command.
-const CALLED_ELSEWHERE: &[(&str, &str)] = &[
-    ("alloc", "status"),
-    ("allocs", "status"),
-    ("attach", "exec"),
-    ("cat", "fs"),
-    ("daemon", "agent"),
-    ("deploy", "run"),
-    ("diff", "plan"),
-    ("down", "stop"),
-    ("gpu", "devices"),
-    ("gpus", "devices"),
-    ("host", "node"),
-    ("info", "node"),
-    ("job", "status"),
-    ("jobs", "status"),
-    ("kill", "signal"),
-    ("mem", "top"),
-    ("memory", "top"),
-    ("monitor", "top"),
-    ("rm", "gc"),
-    ("server", "agent"),
-    ("sh", "exec"),
-    ("shell", "exec"),
-    ("show", "status"),
-    ("ssh", "exec"),
-    ("start", "run"),
-    ("submit", "run"),
-    ("system", "gc"),
-    ("tail", "logs"),
-    ("up", "run"),
-    ("usage", "report"),
-    ("validate", "check"),
-    ("watch", "top"),
-];
-
-/// The command for an unknown word: what other tools call so, or one with the same beginning. What the parser suggests
-/// by edit distance alone is another command.
-fn suggest(error: &mut clap::Error) {
-    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return };
-    let word = word.clone();
-    let known = CALLED_ELSEWHERE.iter().find(|(peer, _)| *peer == word).map(|(_, own)| vec![(*own).to_owned()]);
-    let similar = match error.remove(ContextKind::SuggestedSubcommand) {
-        Some(ContextValue::Strings(all)) => all,
-        Some(ContextValue::String(one)) => vec![one],
-        _ => Vec::new(),
-    };
-    let begins_so = |own: &String| own.chars().next() == word.chars().next();
-    let suggestion = known.unwrap_or_else(|| similar.into_iter().filter(begins_so).collect());
-    if !suggestion.is_empty() {
-        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(suggestion));
-    }
+/// The error without arguments that variables set, which its usage would have, and with a useful suggestion.
+fn as_typed(error: clap::Error, root: &clap::Command, line: &[OsString]) -> clap::Error {
+    let typed = without_variables(root.clone()).try_get_matches_from(line).err();
+    let mut error = typed.filter(|typed| typed.kind() == error.kind()).unwrap_or(error);
+    suggest::suggest(&mut error, root, line);
+    error
 }
 
 /// What the parser says: help that was asked for, or what is wrong with the command line.
@@ -332,7 +293,10 @@ fn steers(text: &str) -> bool {
 /// Prints the error and returns its exit code. Much of it is foreign text: an agent's words, names of files.
 fn reported(error: &CliError) -> ExitCode {
     let (paint, text) = (Paint::for_stderr(), error.to_string());
-    eprint_line(&format!("{} {}", paint.paint(Style::Red, "error:"), terminal_lines(&text)));
+    let text = format!("{} {}", paint.paint(Style::Red, "error:"), terminal_lines(&text));
+    // One of several lines has its own layout: a place in a file, a list.
+    let is_prose = !error.message.contains('\n');
+    eprint_line(&if is_prose { output::prose(&text) } else { text });
     error.exit.into()
 }
 
@@ -369,32 +333,47 @@ pub fn help_texts() -> Vec<(String, String)> {
 mod tests {
     use super::*;
 
-    fn suggested_for(word: &str) -> String {
-        let mut error = command().try_get_matches_from(["allostat", word]).unwrap_err();
-        suggest(&mut error);
-        let text = error.render().to_string();
-        text.lines().find(|line| line.contains("tip:")).unwrap_or_default().to_owned()
-    }
-
-    #[test]
-    fn unknown_command_suggests_what_other_tools_call_so_or_what_begins_so() {
-        for (word, own) in
-            [("validate", "'check'"), ("watch", "'top'"), ("start", "'run'"), ("staus", "'status'"), ("hist", "")]
-        {
-            let tip = suggested_for(word);
-            assert!(tip.contains(own) && tip.matches('\'').count() <= 4, "{word}: {tip}");
-        }
-        assert_eq!(suggested_for("xyzzy"), "");
-        let names: Vec<String> = command().get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
-        for (peer, own) in CALLED_ELSEWHERE {
-            assert!(names.iter().any(|name| name == own), "{own}");
-            let found = command().try_get_matches_from(["allostat", peer]).map_err(|error| error.kind());
-            assert_eq!(found.err(), Some(ErrorKind::InvalidSubcommand), "{peer} is a command");
-        }
-    }
-
     #[test]
     fn the_command_line_is_sound() {
         command().debug_assert();
+    }
+
+    /// What stands in backquotes or in lines of their own, of a text.
+    fn examples_in(text: &str) -> Vec<Vec<String>> {
+        let (_, examples) = text.split_once("Examples:").unwrap_or_default();
+        let examples = examples.trim_start_matches(' ').split("\n\n").next().unwrap_or_default();
+        let lines = examples.lines().map(str::trim).filter(|line| line.starts_with("allostat "));
+        let quoted = examples.split('`').skip(1).step_by(2);
+        let all = lines.chain(quoted).map(|line| line.split(['>', '<', '|']).find(|part| part.contains("allostat ")));
+        all.flatten()
+            .map(|line| line.split_whitespace().map(|word| word.trim_matches('"').to_owned()).collect())
+            .collect()
+    }
+
+    #[test]
+    fn help_of_each_command_begins_with_examples_that_parse() {
+        fn check(command: &mut clap::Command, name: &str, count: &mut usize) {
+            let help = command.render_long_help().to_string();
+            let help: String = help.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+            let (before, _) = help.split_once("Usage:").expect(name);
+            let examples = examples_in(before);
+            assert!(examples.len() >= 2, "{name}: at least two examples before the usage: {help}");
+            let second = before.trim().split("\n\n").nth(1).unwrap_or_default();
+            assert!(second.starts_with("Examples:"), "{name}: examples before everything but the title: {help}");
+            for words in &examples {
+                parse_line(words).unwrap_or_else(|error| panic!("{name}: {words:?}: {error}"));
+            }
+            *count += 1;
+            let subs = command.get_subcommands_mut().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help");
+            subs.for_each(|sub| {
+                let name = format!("{name} {}", sub.get_name());
+                check(sub, &name, count);
+            });
+        }
+        let mut root = super::command().term_width(400);
+        root.build();
+        let mut count = 0;
+        check(&mut root, "allostat", &mut count);
+        assert!(count >= 28, "the commands were not found: {count}");
     }
 }

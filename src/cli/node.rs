@@ -125,7 +125,7 @@ fn text(node: &NodeReport, screen: Option<u16>, paint: Paint) -> String {
         ("memory", or_absent(memory(node))),
         ("disk", or_absent(disk(node))),
         ("cgroups", node.cgroup_mode.clone()),
-        ("kept files", or_absent(node.open_files.as_ref().map(open_files))),
+        ("open files", or_absent(node.open_files.as_ref().map(open_files))),
         ("allocs", counts(&node.allocs)),
         ("tasks", counts(&node.tasks)),
         ("alloc hooks", hooks("alloc")),
@@ -170,23 +170,20 @@ fn text(node: &NodeReport, screen: Option<u16>, paint: Paint) -> String {
         table.row(vec![printable(name).into(), printable(&value.to_string()).into()]);
     }
     append(&mut out, &table, screen, paint);
-    let mut table = TextTable::new(&[
-        ("COULD NOT LOOK AT THE HOST: FINGERPRINTER", Alignment::Left),
-        ("", Alignment::Left),
-        ("WHY", Alignment::Left),
-    ]);
+    let mut table =
+        TextTable::new(&[("FAILED FINGERPRINTER", Alignment::Left), ("", Alignment::Left), ("WHY", Alignment::Left)]);
     for one in node.fingerprinters.iter().filter(|one| one.state != "current") {
         let state = TableCell::styled(&one.state, Style::Yellow);
         table.row(vec![printable(&one.name).into(), state, printable(&one.message).into()]);
     }
     append(&mut out, &table, screen, paint);
-    let mut table = TextTable::new(&[("SET ASIDE: COULD NOT BE READ FROM THE STATE", Alignment::Left)]);
+    let mut table = TextTable::new(&[("UNREADABLE STATE, SET ASIDE", Alignment::Left)]);
     for record in &node.quarantined {
         table.row(vec![printable(record).into()]);
     }
     append(&mut out, &table, screen, paint);
     let mut table = TextTable::new(&[
-        ("RAN, AND IS IN NO RECORD: ALLOC", Alignment::Left),
+        ("ORPHANS OF ALLOC", Alignment::Left),
         ("TASK", Alignment::Left),
         ("PID", Alignment::Right),
         ("", Alignment::Left),
@@ -208,7 +205,7 @@ fn text(node: &NodeReport, screen: Option<u16>, paint: Paint) -> String {
     }
     append(&mut out, &table, screen, paint);
     let mut table = TextTable::new(&[
-        ("SUPERVISOR THAT THIS AGENT DOES NOT WATCH: PID", Alignment::Left),
+        ("STRAY SUPERVISOR", Alignment::Left),
         ("ALLOC", Alignment::Left),
         ("TASK", Alignment::Left),
         ("WATCHED BY", Alignment::Left),

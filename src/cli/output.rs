@@ -72,9 +72,17 @@ impl io::Write for CommandOutput<'_> {
     }
 }
 
-/// A line on standard error, of a text that may be hostile.
+/// A line on standard error, of a text that may be hostile. One of several lines has its own layout.
 pub fn remark(text: &str) {
-    eprint_line(&terminal_lines(text));
+    let text = terminal_lines(text);
+    eprint_line(&if text.trim_end().contains('\n') { text.into_owned() } else { prose(&text) });
+}
+
+/// A text whose long lines go on below themselves on the terminal of standard error.
+pub fn prose(text: &str) -> String {
+    let screen = rustix::termios::tcgetwinsize(io::stderr()).ok().filter(|_| io::stderr().is_terminal());
+    let screen = screen.map(|size| size.ws_col).filter(|columns| *columns > 0);
+    text.split('\n').map(|line| wrapped(line, screen, 2)).collect::<Vec<_>>().join("\n")
 }
 
 /// A line on standard error.

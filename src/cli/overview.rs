@@ -53,6 +53,12 @@ impl AllocUses {
             (memory, _) => memory.map(human::bytes),
         }
     }
+    /// `64.0 of 64.0 MiB`, of an alloc whose tasks have ended.
+    pub fn peak_of_ended(&self, alloc: &AllocRow) -> Option<String> {
+        let MemoryPeak { peak, limit } = self.peak(alloc);
+        let peak = peak.filter(|_| alloc.is_over())?;
+        Some(limit.map_or_else(|| human::bytes(peak), |limit| human::part_of(peak, limit)))
+    }
     pub fn cpu(&self, alloc: &AllocRow) -> Option<String> {
         self.get(alloc).cpu_cores.map(cores)
     }

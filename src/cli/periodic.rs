@@ -7,10 +7,10 @@ use crate::api::LaunchAnswer;
 
 /// Launch a periodic job now
 ///
+/// Examples: `allostat periodic force backup`, `allostat periodic force --detach backup`
+///
 /// Launches it whatever its schedule says, and whatever of it runs. Waits until the launched job is done, and exits
 /// with its result. Ctrl-C detaches; the job continues.
-///
-/// Example: `allostat periodic force backup`
 #[derive(Debug, clap::Args)]
 pub struct PeriodicCommand {
     #[command(subcommand)]
@@ -20,6 +20,8 @@ pub struct PeriodicCommand {
 #[derive(Debug, clap::Subcommand)]
 enum Action {
     /// Launch a periodic job now
+    ///
+    /// Examples: `allostat periodic force backup`, `allostat periodic force --detach backup`
     Force(PeriodicForceCommand),
 }
 

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::api_types::short;
 use super::exit::{CliError, CliExit, CliResult};
 use super::inputs::{CallersFiles, Variables};
-use super::output::{Alignment, Paint, Style, TextTable, printable};
+use super::output::{self, Alignment, Paint, Style, TextTable, printable};
+use super::width::wrapped;
 use super::{CliSession, follow, human, parents};
 use crate::api::{GroupEffect, JobText, Submitted, UnplacedGroup};
 use crate::jobspec::diff::{DiffKind, ObjectDiff};
@@ -15,10 +17,10 @@ use crate::jobspec::{self, Diagnostic, Inputs};
 
 /// Show what a job file would change: the difference to the job that runs, and what becomes of its allocs
 ///
+/// Examples: `allostat plan web.hcl`, `allostat plan --var tag=1.4 web.hcl`
+///
 /// Changes nothing. It also reports which parts of the file are ignored or refused on this host. Values that may be
 /// secrets are hidden.
-///
-/// Example: `allostat plan web.hcl`
 #[derive(Debug, clap::Args)]
 pub struct PlanCommand {
     /// Job file, HCL or JSON; - is standard input
@@ -77,7 +79,7 @@ impl PlanCommand {
                 writeln!(session.out, "\nports of each alloc of {}: {}", printable(&group.name), ports.join(", "))?;
             }
         }
-        write!(session.out, "{}", changes(&plan, session.paint))?;
+        write!(session.out, "{}", changes(&plan, output::screen(), session.paint))?;
         match not_placed(&plan) {
             None => Ok(CliExit::Done),
             Some(why) => {
@@ -88,9 +90,18 @@ impl PlanCommand {
     }
 }
 
+/// So many allocs are named one by one.
+pub const NAMED: usize = 8;
+
+/// The short IDs, unless there are too many to read.
+pub fn few_ids(ids: &[String]) -> Option<String> {
+    (ids.len() <= NAMED).then(|| ids.iter().map(|id| printable(short(id))).collect::<Vec<_>>().join(", "))
+}
+
 /// What differs from the job that runs, and what that does to its allocs.
-fn changes(plan: &Submitted, paint: Paint) -> String {
+fn changes(plan: &Submitted, screen: Option<u16>, paint: Paint) -> String {
     let mut out = String::new();
+    let sentence = |text: String| format!("\n{}\n", wrapped(&text, screen, 2));
     if let Some(diff) = &plan.diff {
         out.push('\n');
         object(&mut out, diff, 0, paint);
@@ -100,13 +111,15 @@ fn changes(plan: &Submitted, paint: Paint) -> String {
         out.push_str(&format!("\n{}\n", lines.join("\n")));
     }
     if !plan.replaces.is_empty() {
-        out.push_str(&format!("\nstops and replaces: {}\n", plan.replaces.join(", ")));
+        let which = few_ids(&plan.replaces).unwrap_or_else(|| human::count(plan.replaces.len(), "alloc"));
+        out.push_str(&sentence(format!("stops and replaces: {which}")));
     }
     if plan.is_new == Some(true) {
         out.push_str("\n+ new job: nothing of it runs\n");
     } else if !plan.unchanged.is_empty() && plan.replaces.is_empty() {
-        let ids = plan.unchanged.join(", ");
-        out.push_str(&format!("\nnothing would happen: it runs already, unchanged, as {ids}\n"));
+        let named = few_ids(&plan.unchanged).map_or_else(String::new, |ids| format!(" as {ids}"));
+        let count = human::count(plan.unchanged.len(), "alloc");
+        out.push_str(&sentence(format!("nothing would happen: it runs already, unchanged{named} ({count})")));
     } else if plan.is_new == Some(false) && plan.diff.is_none() && plan.replaces.is_empty() {
         out.push_str("\nnothing would happen: the job is unchanged\n");
     }
@@ -223,6 +236,28 @@ fn also_at(rest: &[&Diagnostic]) -> String {
 mod tests {
     use super::*;
     use crate::jobspec::Severity;
+
+    #[test]
+    fn plan_names_few_allocs_by_short_ids_within_the_screen_and_counts_many() {
+        let id = |n: usize| format!("{n:08x}-1111-2222-3333-444455556666");
+        let shown = |list: &str, count: usize| {
+            let mut plan = serde_json::json!({
+                "job": "web", "type": "service", "is_new": false, "allocs": [], "groups": [], "replaces": [], "warnings": [],
+            });
+            plan[list] = (0..count).map(id).collect();
+            changes(&serde_json::from_value(plan).unwrap(), Some(80), Paint(false))
+        };
+        for list in ["unchanged", "replaces"] {
+            for count in [1, 3, NAMED, NAMED + 1, 200] {
+                let text = shown(list, count);
+                assert!(text.lines().all(|line| super::super::width::columns_of(line) <= 80), "{text}");
+                let named = (0..count).filter(|n| text.contains(short(&id(*n)))).count();
+                assert_eq!(named, if count > NAMED { 0 } else { count }, "{text}");
+                assert!(!text.contains("1111") && (count <= NAMED || text.contains(&count.to_string())), "{text}");
+            }
+        }
+        assert_eq!(shown("unchanged", 200).trim(), "nothing would happen: it runs already, unchanged (200 allocs)");
+    }
 
     #[test]
     fn places_of_the_same_warning_are_listed_and_many_are_a_number() {

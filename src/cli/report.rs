@@ -19,13 +19,16 @@ use crate::model::units::Timestamp;
 
 /// Report what each workload used, and how much memory it should get
 ///
+/// Examples: `allostat report --since 30d`, `allostat report web --csv`, `allostat report --patch web.hcl`
+///
 /// Adds up the runs that ended within --since and those that run now, each as a whole. The suggestion follows the
 /// highest peak, OOM kills, pressure and throttling (docs/howto.md, "Size memory"). A value that is not known is `-`.
-///
-/// Examples: `allostat report --since 30d`, `allostat report --job web --csv`, `allostat report --patch web.hcl`
 #[derive(Debug, clap::Args)]
 pub struct ReportCommand {
     /// Only this workload: a job, or an observed one
+    #[arg(value_name = "NAME", conflicts_with_all = ["job", "patch"], value_parser = super::alloc_id)]
+    workload: Option<String>,
+    /// Only this workload, as NAME
     #[arg(long, value_name = "NAME", conflicts_with = "patch")]
     job: Option<String>,
     /// Only this source: managed, docker, systemd, kubernetes ...
@@ -50,7 +53,7 @@ pub struct ReportCommand {
 impl ReportCommand {
     pub fn run(self, session: &mut CliSession<'_>) -> CliResult {
         let file = self.patch.as_deref().map(|path| patch::read(path, &self.variables)).transpose()?;
-        let job = file.as_ref().map(|file| file.job()).or(self.job.as_deref());
+        let job = file.as_ref().map(|file| file.job()).or(self.job.as_deref()).or(self.workload.as_deref());
         let source = if file.is_some() { Some(AllocSource::Managed) } else { self.source };
         let words = [("job", job), ("source", source.map(AllocSource::as_str)), ("since", Some(self.since.as_str()))];
         let words = words.into_iter().filter_map(|(name, word)| Some(format!("{name}={}", encode(word?))));
@@ -213,7 +216,7 @@ fn why(row: &WorkloadUse) -> String {
         words.push("memory_max".to_owned());
     }
     if let (Some(throttled), Some(cores)) = (row.cpu_throttled_ratio, row.cpu_suggested_cores) {
-        words.push(format!("throttled {}: {cores:.1} cores", human::percent_of(throttled)));
+        words.push(format!("throttled {}: give it {cores:.1} cores", human::percent_of(throttled)));
     }
     words.join("; ")
 }
@@ -343,7 +346,7 @@ mod tests {
             "96.0 MiB",
             "-32.0 MiB",
             "2 OOM kills at the limit + 50 %",
-            "throttled 30 %: 1.5 cores",
+            "throttled 30 %: give it 1.5 cores",
         ] {
             assert!(lines[1].contains(word), "{word}: {text}");
         }

@@ -19,10 +19,10 @@ use crate::model::task::Outcome;
 
 /// Restart the running tasks of an alloc, and wait until they run again
 ///
+/// Examples: `allostat restart web`, `allostat restart --job web`
+///
 /// Keeps waiting across agent restarts. Ctrl-C ends the waiting, not the restart. So does a standstill: 10 s longer
 /// than the job lets its tasks end (kill_timeout, shutdown_delay), or an hour while tasks wait for their start.
-///
-/// Examples: `allostat restart web`, `allostat restart --job web`
 #[derive(Debug, clap::Args)]
 pub struct RestartCommand {
     #[command(flatten)]

@@ -8,6 +8,7 @@ use super::follow::{AllocFollower, FollowEnd};
 use super::inputs::Variables;
 use super::output::{Style, printable};
 use super::progress::{ProgressLine, ProgressWriter};
+use super::width::wrapped;
 use super::{CliSession, complete, follow, human, last_output, output, parents, plan, updates};
 use crate::api::{LaunchAnswer, Submitted, encode};
 use crate::model::job::JobKind;
@@ -16,10 +17,10 @@ use crate::model::task::{ExitStatus, Outcome};
 
 /// Submit a job file and show its progress
 ///
+/// Examples: `allostat run web.hcl`, `allostat run --detach --var tag=1.4 web.hcl`
+///
 /// Waits until a batch job is done, rescheduled allocs included, and exits with its result, or until a service runs
 /// (with --wait: is healthy). Keeps waiting across agent restarts. Ctrl-C detaches; the job continues.
-///
-/// Examples: `allostat run web.hcl`, `allostat run --detach --var tag=1.4 web.hcl`
 #[derive(Debug, clap::Args)]
 pub struct RunCommand {
     /// Job file, HCL or JSON; - is standard input
@@ -76,7 +77,9 @@ impl RunCommand {
             return self.unchanged(session, &mut follow, &submitted, first);
         }
         if !submitted.replaces.is_empty() {
-            writeln!(session.out, "job {job}: replaces {}", submitted.replaces.join(", "))?;
+            let replaced = &submitted.replaces;
+            let which = plan::few_ids(replaced).unwrap_or_else(|| human::count(replaced.len(), "alloc"));
+            writeln!(session.out, "{}", wrapped(&format!("job {job}: replaces {which}"), output::screen(), 2))?;
         }
         let count = human::count(submitted.allocs.len(), "alloc");
         writeln!(session.out, "job {job} ({}): {count}", submitted.kind)?;
@@ -124,13 +127,13 @@ impl RunCommand {
         first: &str,
     ) -> CliResult {
         let (job, ids) = (printable(&submitted.job), &submitted.unchanged);
-        let named = if ids.len() > NAMED { String::new() } else { format!(" as {}", shortened(ids)) };
+        let named = plan::few_ids(ids).map_or_else(String::new, |ids| format!(" as {ids}"));
         let count = human::count(ids.len(), "alloc");
         let text = format!("job {job} is unchanged: it runs already{named} ({count}); nothing was done");
         match self.detach {
             // Standard output has the IDs of new allocs alone: there are none.
             true => session.remark(&text),
-            false => writeln!(session.out, "{text}")?,
+            false => writeln!(session.out, "{}", wrapped(&text, output::screen(), 2))?,
         }
         let named = if complete::is_plain(&submitted.job) { &job } else { short(first) };
         session.remark(&format!("`allostat restart {}` restarts its tasks", printable(named)));
@@ -139,13 +142,6 @@ impl RunCommand {
             false => Ok(CliExit::Done),
         }
     }
-}
-
-/// So many allocs are named one by one.
-const NAMED: usize = 8;
-
-fn shortened(ids: &[String]) -> String {
-    ids.iter().map(|id| printable(short(id))).collect::<Vec<_>>().join(", ")
 }
 
 /// Waits for a job that another one has launched.
@@ -209,8 +205,8 @@ fn until(
 ) -> CliResult {
     let (paint, progress) = (session.paint, ProgressLine::new());
     // The events of many are no answer: they are counted, and what fails is shown.
-    let is_counted = goal == Goal::Healthy || ids.len() > NAMED;
-    follow.only_failures(ids.len() > NAMED);
+    let is_counted = goal == Goal::Healthy || ids.len() > plan::NAMED;
+    follow.only_failures(ids.len() > plan::NAMED);
     let is_reached = |allocs: &[AllocRow]| {
         let (reached, total) = (goal.reached(allocs), allocs.len());
         if is_counted {
@@ -346,20 +342,20 @@ fn finish(session: &mut CliSession<'_>, allocs: &[AllocRow]) -> CliResult {
     })
 }
 
-/// `exited with 3`, `was killed by the OOM killer`. Whom the OOM killer chose may be a child, after which the task went
+/// `exited with 3`, `was OOM killed`. Whom the OOM killer chose may be a child, after which the task went
 /// on.
 pub fn describe(exit: &ExitRow) -> String {
     let how = how(&exit.status, exit.outcome);
     match exit.oom_kills {
-        Some(1..) if exit.outcome != Outcome::Oom => format!("{how}; a process in it was killed by the OOM killer"),
+        Some(1..) if exit.outcome != Outcome::Oom => format!("{how}; a process in it was OOM killed"),
         Some(_) | None => how,
     }
 }
 
 fn how(status: &ExitStatus, outcome: Outcome) -> String {
     match (status, outcome) {
-        (ExitStatus::Signal(_), Outcome::Oom) => "was killed by the OOM killer".to_owned(),
-        (ExitStatus::Code(code), Outcome::Oom) => format!("was killed by the OOM killer (exit code {code})"),
+        (ExitStatus::Signal(_), Outcome::Oom) => "was OOM killed".to_owned(),
+        (ExitStatus::Code(code), Outcome::Oom) => format!("was OOM killed (exit code {code})"),
         (ExitStatus::Code(code), _) => format!("exited with {code}"),
         (ExitStatus::Signal(signal), Outcome::Killed) => format!("was stopped by signal {signal}"),
         (ExitStatus::Signal(signal), _) => format!("was ended by signal {signal}"),
@@ -388,10 +384,10 @@ mod tests {
                 last_output: None,
             })
         };
-        assert_eq!(shown(ExitStatus::Signal(9), Outcome::Oom, Some(1)), "was killed by the OOM killer");
-        assert_eq!(shown(ExitStatus::Code(137), Outcome::Oom, Some(2)), "was killed by the OOM killer (exit code 137)");
+        assert_eq!(shown(ExitStatus::Signal(9), Outcome::Oom, Some(1)), "was OOM killed");
+        assert_eq!(shown(ExitStatus::Code(137), Outcome::Oom, Some(2)), "was OOM killed (exit code 137)");
         assert_eq!(shown(ExitStatus::Code(137), Outcome::Error, Some(0)), "exited with 137");
-        let of_a_child = "exited with 0; a process in it was killed by the OOM killer";
+        let of_a_child = "exited with 0; a process in it was OOM killed";
         assert_eq!(shown(ExitStatus::Code(0), Outcome::Success, Some(1)), of_a_child);
         assert_eq!(shown(ExitStatus::Code(0), Outcome::Success, None), "exited with 0");
     }

@@ -1,7 +1,7 @@
 //! `allostat signal`
 
 use super::CliSession;
-use super::exit::CliResult;
+use super::exit::{CliExit, CliResult};
 use super::targets::OneOrJob;
 use crate::api::encode;
 use crate::model::nearest::nearest;
@@ -9,7 +9,7 @@ use crate::model::signal;
 
 /// Send a signal to the main processes of an alloc
 ///
-/// Example: `allostat signal -s SIGUSR1 5f0d`
+/// Examples: `allostat signal -s SIGHUP web`, `allostat signal -s SIGUSR1 5f0d server`
 #[derive(Debug, clap::Args)]
 pub struct SignalCommand {
     /// Signal to send: SIGHUP, SIGUSR1 ...
@@ -36,6 +36,12 @@ impl SignalCommand {
             what.push_str(&format!("&task={}", encode(task)));
         }
         let target = |alloc: &str| format!("/v1/allocs/{}/signal?{what}", encode(alloc));
-        self.of.act(session, "signal", &format!("sent {} to", self.signal), target)
+        let acted = self.of.act(session, "signal", &format!("sent {} to", self.signal), target);
+        // `signal web HUP`, as `kill` has it the other way around.
+        let signal = self.task.as_deref().filter(|task| known(task).is_ok());
+        acted.map_err(|error| match signal.filter(|_| error.exit == CliExit::NotFound) {
+            Some(name) => error.hint(format!("to send that signal: `allostat signal -s {name} ...`")),
+            None => error,
+        })
     }
 }

@@ -5,18 +5,19 @@ use super::api_types::{StatsReply, short};
 use super::devices::use_of;
 use super::exit::{CliExit, CliResult};
 use super::human::{self, ABSENT, or_absent};
-use super::output::{Alignment, Paint, Style, TableCell, TextTable, printable};
+use super::output::{self, Alignment, Narrowing, Paint, Style, TableCell, TextTable, printable};
 use super::top::{self, TableOptions};
+use super::width::wrapped;
 use crate::api::encode;
 use crate::model::units::Nanos;
 use crate::model::usage::{Field, Usage};
 
 /// Show the usage of every task, or of one alloc in detail
 ///
+/// Examples: `allostat stats`, `allostat stats web`, `allostat stats --json 5f0d`
+///
 /// With ALLOC: the alloc as a whole and by task, over all attempts including the running one. For a name of several
 /// allocs, and without one: the table of `allostat top --once`. If no agent runs, the command samples the host itself.
-///
-/// Examples: `allostat stats`, `allostat stats web`, `allostat stats --json 5f0d`
 #[derive(Debug, clap::Args)]
 pub struct StatsCommand {
     /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
@@ -46,13 +47,18 @@ impl StatsCommand {
             }
             answer => answer?,
         };
-        write!(session.out, "{}", text(&stats, session.paint))?;
+        write!(session.out, "{}", text(&stats, output::screen(), session.paint))?;
         Ok(CliExit::Done)
     }
 }
 
-fn text(stats: &StatsReply, paint: Paint) -> String {
-    let mut out = paint.paint(Style::Cyan, &printable(short(&stats.id)));
+fn text(stats: &StatsReply, screen: Option<u16>, paint: Paint) -> String {
+    let id = printable(short(&stats.id));
+    let mut out = paint.paint(Style::Cyan, &id);
+    // A list of all that is absent would hide that.
+    if !stats.ended && stats.age_ms.is_none() && is_empty(stats) {
+        return out + &format!(": no sample yet; `allostat status {id}` shows its state\n");
+    }
     let from = if stats.aggregation == "cgroup" { "from the alloc's own cgroup" } else { "the sum of its tasks" };
     out.push_str(&format!(": ALLOC is {from}"));
     match (stats.ended, stats.age_ms) {
@@ -83,19 +89,23 @@ fn text(stats: &StatsReply, paint: Paint) -> String {
     }
     // The first line of the table is its empty headings.
     out.push_str(table.render(paint).split_once('\n').map_or("", |(_, rest)| rest));
-    out.push_str(&devices(stats, paint));
+    out.push_str(&devices(stats, screen, paint));
     if !absent.is_empty() {
-        let list = absent.join(", ");
-        out.push_str(
-            &paint
-                .paint(Style::Dim, &format!("\nabsent: {list}\n(`allostat node` and `allostat catalogue` say why)\n")),
-        );
+        let list = wrapped(&format!("absent: {}", absent.join(", ")), screen, 2);
+        let text = format!("\n{list}\n(`allostat node` and `allostat catalogue` have the reasons)\n");
+        out.push_str(&paint.paint(Style::Dim, &text));
     }
     out
 }
 
+/// Nothing of it was measured.
+fn is_empty(stats: &StatsReply) -> bool {
+    let mut usages = std::iter::once(&stats.usage).chain(stats.tasks.values().map(|task| &task.usage));
+    stats.devices.is_empty() && usages.all(|usage| Field::ALL.iter().all(|field| usage.get(*field).is_none()))
+}
+
 /// What each task uses of its devices. Empty: none has any.
-fn devices(stats: &StatsReply, paint: Paint) -> String {
+fn devices(stats: &StatsReply, screen: Option<u16>, paint: Paint) -> String {
     let mut table = TextTable::new(&[
         ("DEVICE", Alignment::Left),
         ("MODEL", Alignment::Left),
@@ -121,6 +131,15 @@ fn devices(stats: &StatsReply, paint: Paint) -> String {
             ]);
         }
     }
+    let order = [
+        (1, Narrowing::End(14)),
+        (0, Narrowing::Middle(14)),
+        (3, Narrowing::End(12)),
+        (7, Narrowing::Away),
+        (1, Narrowing::Away),
+        (2, Narrowing::Middle(8)),
+    ];
+    table.fit(screen, &order);
     if table.is_empty() { String::new() } else { format!("\n{}", table.render(paint)) }
 }
 
@@ -153,12 +172,24 @@ mod tests {
             "usage": {"memory_usage_bytes": 2048, "oom_kills": 0},
             "tasks": {"web": {"usage": {"oom_kills": 0, "cpu_usage_ns": 1_500_000_000u64}}},
         });
-        let text = text(&serde_json::from_value(json).unwrap(), Paint(false));
+        let text = text(&serde_json::from_value(json).unwrap(), None, Paint(false));
         let line = |label: &str| text.lines().find(|l| l.trim_start().starts_with(label)).map(str::trim).unwrap_or("");
         assert_eq!(line("memory usage"), "memory usage  2.0 KiB      -");
         assert_eq!(line("oom kills"), "oom kills        0      0");
         assert_eq!(line("cpu usage"), "cpu usage        -  1.5 s");
         assert!(line("absent:").contains("memory_peak_bytes") && !text.contains("DEVICE"));
+    }
+
+    #[test]
+    fn stats_of_an_unsampled_alloc_say_so_and_absent_values_fit_the_screen() {
+        let shown = |tasks: serde_json::Value| {
+            let json = serde_json::json!({ "id": "ab12cd34-0000", "final": false, "aggregation": "cgroup", "usage": {}, "tasks": tasks });
+            text(&serde_json::from_value(json).unwrap(), Some(80), Paint(false))
+        };
+        let waits = shown(serde_json::json!({ "web": { "usage": {} } }));
+        assert_eq!(waits, "ab12cd34: no sample yet; `allostat status ab12cd34` shows its state\n");
+        let runs = shown(serde_json::json!({ "web": { "usage": { "cpu_usage_ns": 1 } } }));
+        assert!(runs.contains("\nabsent: ") && runs.lines().all(|line| line.len() <= 80), "{runs}");
     }
 
     #[test]
@@ -172,7 +203,7 @@ mod tests {
                 "c": {"usage": {}},
             },
         });
-        let text = text(&serde_json::from_value(json).unwrap(), Paint(false));
+        let text = text(&serde_json::from_value(json).unwrap(), None, Paint(false));
         let rows: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("DEVICE")).take(3).collect();
         let expected = [
             "DEVICE  MODEL  TASK  USE                   MEMORY     PEAK  BUSY  ENERGY",
@@ -180,5 +211,24 @@ mod tests {
             "GPU-0   H100   b     ended                      -  2.0 KiB     -     7 J",
         ];
         assert_eq!(rows, expected, "{text}");
+    }
+
+    #[test]
+    fn devices_below_stats_fit_the_screen_with_task_and_memory() {
+        let id = "GPU-5a3c1f00-1111-2222-3333-444455556666";
+        let used = serde_json::json!({ "reserved": true, "final": false, "processes": 2, "memory_used_bytes": 42_949_672_960_u64 });
+        let json = serde_json::json!({
+            "id": "ab12cd34-0000", "final": false, "aggregation": "cgroup", "usage": {},
+            "devices": { id: { "name": "NVIDIA H100 80GB HBM3" } },
+            "tasks": { "server": { "usage": {}, "devices": { id: used } } },
+        });
+        let stats = serde_json::from_value(json).unwrap();
+        for screen in [60, 80, 120] {
+            let shown = text(&stats, Some(screen), Paint(false));
+            let row = shown.lines().find(|line| line.starts_with("GPU-")).unwrap();
+            let parts = ["server", "reserved", "40.0 GiB"];
+            assert!(parts.iter().all(|part| row.contains(part)), "{screen}: {shown}");
+            assert!(super::super::width::columns_of(row) <= screen, "{screen}: {shown}");
+        }
     }
 }

@@ -23,16 +23,14 @@ use crate::model::units::Timestamp;
 const PORTS_SHOWN: usize = 10;
 /// Of what a check printed, so many characters of the first line.
 const OUTPUT_SHOWN: usize = 60;
-/// The rest of a long event begins here: behind its time.
-const EVENT_INDENT: u16 = 14;
 
 /// Show what runs, waits and ended, or one alloc with its tasks, latest events and last output
+///
+/// Examples: `allostat status`, `allostat status --all`, `allostat status web`
 ///
 /// Managed allocs that run or wait have a line each, with CPU, memory and the reason of their state. Ended ones are
 /// summed up by job, observed ones by source; --all lists them. Several allocs of one name are listed. Of a periodic or
 /// parameterized job it shows the next launch and the child jobs, the newest first.
-///
-/// Examples: `allostat status`, `allostat status --all`, `allostat status web`
 #[derive(Debug, clap::Args)]
 pub struct StatusCommand {
     /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
@@ -76,7 +74,7 @@ impl StatusCommand {
             }
             match agent.get::<AllocRow>(&target) {
                 Ok(alloc) => {
-                    let uses = if alloc.is_over() { AllocUses::default() } else { uses(&mut agent) };
+                    let uses = uses(&mut agent);
                     write!(session.out, "{}", detail(&alloc, &uses, now, screen, session.paint))?;
                 }
                 Err(error) => {
@@ -205,6 +203,7 @@ pub(super) fn detail(alloc: &AllocRow, uses: &AllocUses, now: Timestamp, screen:
     }
     lines.extend(uses.cpu(alloc).map(|cores| ("cpu", format!("{cores} cores"))));
     lines.extend(uses.memory(alloc).map(|memory| ("memory", memory)));
+    lines.extend(uses.peak_of_ended(alloc).map(|peak| ("memory peak", peak)));
     let mut out = pairs_within(&lines, screen, paint);
     let mut table = TextTable::new(&[
         ("TASK", Alignment::Left),
@@ -262,17 +261,32 @@ pub(super) fn detail(alloc: &AllocRow, uses: &AllocUses, now: Timestamp, screen:
         out.push('\n');
     }
     for event in events {
-        out.push_str(&wrapped(&follow::line(event, now, paint), screen, EVENT_INDENT));
+        out.push_str(&wrapped(&follow::line(event, now, paint), screen, follow::EVENT_INDENT));
         out.push('\n');
     }
     out
 }
 
+/// What an agent says of many allocs: less than the reason of a state.
+const GENERAL: [&str; 6] = [
+    "all tasks have completed",
+    "failed tasks",
+    "it was asked to stop",
+    "no tasks are running yet",
+    "not placed",
+    "tasks are running",
+];
+
 /// The reason of its state; beside it what its agent says, where that says more.
 fn because(alloc: &AllocRow, why: Option<(String, Style)>, paint: Paint) -> String {
     let text = Some(printable(&alloc.description)).filter(|text| !text.is_empty());
+    let adds_detail = |text: &String, words: &str| {
+        !GENERAL.iter().any(|general| text.starts_with(general))
+            && !text.contains(words)
+            && !words.contains(text.as_str())
+    };
     match (why, text) {
-        (Some((words, style)), Some(text)) if !text.contains(&words) && !words.contains(&text) => {
+        (Some((words, style)), Some(text)) if adds_detail(&text, &words) => {
             format!("{} ({text})", paint.paint(style, &words))
         }
         (Some((words, style)), _) => paint.paint(style, &words),
@@ -339,6 +353,34 @@ fn moment(then: Timestamp, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reason_of_a_state_is_followed_by_what_the_agent_says_only_if_that_adds_detail() {
+        let because = |description: &str, words: Option<&str>| {
+            let alloc = serde_json::json!({ "id": "a", "job": "web", "name": "web.g[0]", "status": "failed",
+                                            "description": description, "tasks": {} });
+            let alloc: AllocRow = serde_json::from_value(alloc).unwrap();
+            super::because(&alloc, words.map(|words| (words.to_owned(), Style::Red)), Paint(false))
+        };
+        assert_eq!(because("failed tasks: no restarts allowed", Some("exit 3")), "exit 3");
+        assert_eq!(because("no tasks are running yet", Some("exit 3, next in 12.0 s")), "exit 3, next in 12.0 s");
+        let over = "its max_run_duration is over";
+        assert_eq!(because(over, Some("stopped on request")), format!("stopped on request ({over})"));
+        assert_eq!(because("tasks are running", None), "tasks are running");
+    }
+
+    #[test]
+    fn ended_alloc_has_its_peak_beside_its_limit_and_none_while_it_runs() {
+        let shown = |state: &str| {
+            let task = serde_json::json!({ "state": state });
+            let alloc = serde_json::json!({ "id": "ab12cd34-0", "name": "web.g[0]", "tasks": { "t": task } });
+            let alloc: AllocRow = serde_json::from_value(alloc).unwrap();
+            let peak = reason::MemoryPeak { peak: Some(48 << 20), limit: Some(64 << 20) };
+            detail(&alloc, &AllocUses::of_peak("ab12cd34-0", peak), Timestamp(0), None, Paint(false))
+        };
+        assert!(shown("dead").contains("\nmemory peak  48.0 of 64.0 MiB\n"), "{}", shown("dead"));
+        assert!(!shown("running").contains("memory peak"));
+    }
 
     #[test]
     fn the_json_of_a_source_has_its_allocs_alone_and_what_stands_beside_them() {

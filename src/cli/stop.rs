@@ -18,10 +18,10 @@ const AT_ONCE: usize = 32;
 
 /// Stop allocs, and wait until they have ended
 ///
+/// Examples: `allostat stop 5f0d`, `allostat stop --job web`
+///
 /// Keeps waiting across agent restarts. Ctrl-C ends the waiting, not the stop. Of a periodic or parameterized job it
 /// stops the launches: its child jobs run on until they are done or stopped by their own names.
-///
-/// Examples: `allostat stop 5f0d`, `allostat stop --job web`
 #[derive(Debug, clap::Args)]
 pub struct StopCommand {
     /// IDs or their prefixes, jobs, or names of allocs (web.app[0])

@@ -35,14 +35,29 @@ impl ConfirmArgs {
     ///
     /// Errors: several have it, and neither `--yes` nor a person at the terminal agreed to `verb` all of them.
     pub fn allocs(&self, agent: &mut AgentConnection, name: &str, verb: &str) -> Result<Vec<String>, CliError> {
+        self.allocs_that(agent, name, verb, AllocRow::is_unfinished)
+    }
+
+    /// The same of allocs in another state.
+    ///
+    /// Errors: as of [`Self::allocs`].
+    pub fn allocs_that(
+        &self,
+        agent: &mut AgentConnection,
+        name: &str,
+        verb: &str,
+        is_candidate: fn(&AllocRow) -> bool,
+    ) -> Result<Vec<String>, CliError> {
         let list: AllocList = agent.get("/v1/allocs")?;
         if list.allocs.iter().any(|alloc| alloc.id == name) {
             return Ok(vec![name.to_owned()]);
         }
-        let is_selected = |a: &AllocRow| a.is_managed() && a.is_unfinished() && a.is_called(name);
+        let is_selected = |a: &AllocRow| a.is_managed() && is_candidate(a) && a.is_called(name);
         let several: Vec<AllocRow> = list.allocs.into_iter().filter(is_selected).collect();
-        if several.len() < 2 {
-            return Ok(vec![name.to_owned()]);
+        match several.as_slice() {
+            [] => return Ok(vec![name.to_owned()]),
+            [only] => return Ok(vec![only.id.clone()]),
+            _ => {}
         }
         let rows: Vec<String> = several.iter().map(|a| format!("  {} {}", a.short(), printable(&a.name))).collect();
         let question = format!("{verb} {} of {name:?}?\n{}", human::count(several.len(), "alloc"), rows.join("\n"));

@@ -52,11 +52,11 @@ pub use terminal::{Screen, is_one as is_on_terminal};
 
 /// Show the live usage of everything on this host
 ///
+/// Examples: `allostat top web`, `allostat top --sort memory --group workload`
+///
 /// Shows managed tasks and observed workloads (services, containers, pods, cgroups) with CPU, memory, pressure and I/O.
 /// `?` lists the keys, `q` quits. If no agent runs, it samples the host itself and writes no files. In a pipe it prints
 /// once.
-///
-/// Examples: `allostat top web`, `allostat top --sort memory --group workload`
 #[derive(Debug, clap::Args)]
 pub struct TopCommand {
     /// Only this: an ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
@@ -68,7 +68,7 @@ pub struct TopCommand {
     /// Print the usage of every alloc as JSON once, as in /v1/stats
     #[arg(long, conflicts_with_all = ["once", "alloc"])]
     json: bool,
-    /// Sort by this column: cpu, memory, %mem, peak, read/s, name ...
+    /// Sort by this column, or the only one that begins so: cpu, mem, peak, read, name ...
     #[arg(long, value_name = "COLUMN", default_value = "cpu", value_parser = column)]
     sort: usize,
     /// Only rows with these words in name, source, workload or state

@@ -66,11 +66,15 @@ const LEAST_ROOM: u16 = 20;
 /// begin with `indent` blanks. Colours take no room. `None`: as it is.
 pub fn wrapped(line: &str, width: Option<u16>, indent: u16) -> String {
     let Some(width) = width.filter(|width| visible(line) > *width) else { return line.to_owned() };
-    let indent = if width > indent.saturating_add(LEAST_ROOM) { indent } else { 0 };
+    let indent = if width >= indent.saturating_add(LEAST_ROOM) { indent } else { 0 };
     let margin = format!("\n{}", " ".repeat(usize::from(indent)));
     let (mut out, mut used) = (String::new(), 0_u16);
     for (at, word) in line.split(' ').enumerate() {
-        if at > 0 && used.saturating_add(1).saturating_add(visible(word)) > width {
+        // A list without blanks is broken behind its commas.
+        let is_long = visible(word) > width.saturating_sub(indent);
+        let mut parts = word.split_inclusive(if is_long { ',' } else { '\0' }).peekable();
+        let first = parts.peek().map_or(0, |part| visible(part));
+        if at > 0 && used.saturating_add(1).saturating_add(first) > width {
             out.truncate(out.trim_end().len());
             out.push_str(&margin);
             used = indent;
@@ -78,7 +82,13 @@ pub fn wrapped(line: &str, width: Option<u16>, indent: u16) -> String {
             out.push(' ');
             used += 1;
         }
-        used = broken(&mut out, word, (used, indent, width), &margin);
+        for (at, part) in parts.enumerate() {
+            if at > 0 && used.saturating_add(visible(part)) > width {
+                out.push_str(&margin);
+                used = indent;
+            }
+            used = broken(&mut out, part, (used, indent, width), &margin);
+        }
     }
     out
 }
@@ -125,6 +135,10 @@ mod tests {
         assert_eq!(wrapped("one two three four five six", Some(24), 2), "one two three four five\n  six");
         assert_eq!(wrapped("\u{1b}[31mone\u{1b}[0m two", Some(7), 0), "\u{1b}[31mone\u{1b}[0m two");
         assert_eq!(wrapped("aaaabbbbcc", Some(4), 2), "aaaa\nbbbb\ncc", "no room for an indent");
+        assert_eq!(
+            wrapped("names  aa,bbb,cccc,ddddd,eeeeee,ffff", Some(24), 2),
+            "names  aa,bbb,cccc,\n  ddddd,eeeeee,ffff"
+        );
         assert_eq!(cut_end("exit 3, restarts", 8), "exit 3,…");
         assert_eq!(cut_end("exit 3", 6), "exit 3");
     }

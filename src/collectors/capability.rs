@@ -133,8 +133,8 @@ impl<'a> CapabilityProbe<'a> {
         if self.layout.mode() == CgroupMode::None {
             return Capability::no(NAME, "no cgroup hierarchy is mounted: mount cgroup2 on /sys/fs/cgroup");
         }
-        let refused = self.layout.placements().find_map(|home| {
-            let (directory, why) = self.not_writable(home)?;
+        let refused = self.layout.placements().find_map(|hierarchy| {
+            let (directory, why) = self.not_writable(hierarchy)?;
             Some(format!("cannot make cgroups in {}: {why}", directory.display()))
         });
         match refused {
@@ -147,16 +147,16 @@ impl<'a> CapabilityProbe<'a> {
     }
 
     /// The nearest existing ancestor of the parent cgroup, if it is not writable.
-    fn not_writable(self, home: &Hierarchy) -> Option<(PathBuf, std::io::Error)> {
+    fn not_writable(self, hierarchy: &Hierarchy) -> Option<(PathBuf, std::io::Error)> {
         let path = self.parent.relative();
-        let nearest = (0..64).map(|up| above(&path, up)).find(|p| home.mount.join(p).is_dir())?;
+        let nearest = (0..64).map(|up| above(&path, up)).find(|p| hierarchy.mount.join(p).is_dir())?;
         let access = Access::WRITE_OK | Access::EXEC_OK;
-        let refused = rustix::fs::accessat(home.root(), nearest, access, rustix::fs::AtFlags::EACCESS).err()?;
+        let refused = rustix::fs::accessat(hierarchy.root(), nearest, access, rustix::fs::AtFlags::EACCESS).err()?;
         // Drops a trailing `/.` from the path that the user sees.
-        Some((home.mount.join(nearest).components().collect(), refused.into()))
+        Some((hierarchy.mount.join(nearest).components().collect(), refused.into()))
     }
 
-    fn home(self, controller: &str) -> Option<&'a Hierarchy> {
+    fn hierarchy(self, controller: &str) -> Option<&'a Hierarchy> {
         self.layout.controller(controller).or_else(move || self.layout.controller(on_v2(controller)))
     }
 
@@ -187,7 +187,7 @@ impl<'a> CapabilityProbe<'a> {
     /// Whether the agent can deny a task access to device nodes that it did not request.
     fn devices(self) -> Capability {
         const NAME: &str = "device_nodes";
-        if self.layout.controller("devices").is_some_and(|home| home.version == CgroupVersion::V1) {
+        if self.layout.controller("devices").is_some_and(|hierarchy| hierarchy.version == CgroupVersion::V1) {
             return Capability::yes(NAME);
         }
         if self.layout.unified().is_none() {
@@ -208,7 +208,7 @@ impl<'a> CapabilityProbe<'a> {
     }
 
     fn controller(self, name: &'static str, controller: &str) -> Capability {
-        match self.home(controller) {
+        match self.hierarchy(controller) {
             Some(_) => Capability::yes(name),
             None => Capability::no(name, self.missing(controller)),
         }
@@ -216,66 +216,66 @@ impl<'a> CapabilityProbe<'a> {
 
     /// Whether a cgroup has a file, under its name of v1 or v2.
     fn file(self, name: &'static str, controller: &str, v1: &str, v2: &str, since: &str) -> Capability {
-        let Some(home) = self.home(controller) else { return Capability::no(name, self.missing(controller)) };
-        let file = if home.version == CgroupVersion::V1 { v1 } else { v2 };
-        self.by_file(name, home, Some(controller), file, || format!("this kernel has no {file}: it needs {since}"))
+        let Some(hierarchy) = self.hierarchy(controller) else { return Capability::no(name, self.missing(controller)) };
+        let file = if hierarchy.version == CgroupVersion::V1 { v1 } else { v2 };
+        self.by_file(name, hierarchy, Some(controller), file, || format!("this kernel has no {file}: it needs {since}"))
     }
 
     /// `lacking`: the reason if the kernel does not have the file.
     fn by_file(
         self,
         name: &'static str,
-        home: &Hierarchy,
+        hierarchy: &Hierarchy,
         controller: Option<&str>,
         file: &str,
         lacking: impl FnOnce() -> String,
     ) -> Capability {
-        match self.find_file(home, controller, file) {
+        match self.find_file(hierarchy, controller, file) {
             FileLookup::Found(_) => Capability::yes(name),
             FileLookup::Missing => Capability::no(name, lacking()),
             FileLookup::Unknown(why) => Capability::unknown(name, why),
         }
     }
 
-    fn no_cgroup(self, home: &Hierarchy) -> String {
-        let parent = home.mount.join(self.parent.relative());
+    fn no_cgroup(self, hierarchy: &Hierarchy) -> String {
+        let parent = hierarchy.mount.join(self.parent.relative());
         format!("{} does not exist, so there is no cgroup to check: see the feature cgroup", parent.display())
     }
 
     /// `controller`: the controller that provides the file; `None` for core files, which every cgroup has.
-    fn find_file(self, home: &Hierarchy, controller: Option<&str>, file: &str) -> FileLookup {
-        let parent = home.mount.join(self.parent.relative());
+    fn find_file(self, hierarchy: &Hierarchy, controller: Option<&str>, file: &str) -> FileLookup {
+        let parent = hierarchy.mount.join(self.parent.relative());
         let is_root = self.parent.as_str().trim_matches('/').is_empty();
         let mut refused = None;
         if !is_root && parent.is_dir() {
             match file_exists(&parent.join(file)) {
                 Ok(true) => return FileLookup::Found(parent.join(file)),
-                Ok(false) if has_controller(home, controller, &parent) => return FileLookup::Missing,
+                Ok(false) if has_controller(hierarchy, controller, &parent) => return FileLookup::Missing,
                 Ok(false) => {}
                 Err(why) => refused = Some((parent, why)),
             }
         }
         // Every cgroup has the files of the root, but the root lacks some files of other cgroups.
-        if file_exists(&home.mount.join(file)).is_ok_and(|there| there) {
-            return FileLookup::Found(home.mount.join(file));
+        if file_exists(&hierarchy.mount.join(file)).is_ok_and(|there| there) {
+            return FileLookup::Found(hierarchy.mount.join(file));
         }
         // Falls back to the other cgroups below the root.
         let mut lacking = false;
-        match std::fs::read_dir(&home.mount) {
+        match std::fs::read_dir(&hierarchy.mount) {
             Ok(entries) => {
                 for other in entries.flatten().map(|entry| entry.path()) {
                     match file_exists(&other.join(file)) {
                         Ok(true) => return FileLookup::Found(other.join(file)),
                         // If `cgroup.procs` is missing too, the cgroup was removed in between and proves nothing.
                         Ok(false) => {
-                            lacking |= has_controller(home, controller, &other)
+                            lacking |= has_controller(hierarchy, controller, &other)
                                 && file_exists(&other.join("cgroup.procs")).is_ok_and(|there| there);
                         }
                         Err(why) => drop(refused.get_or_insert((other, why))),
                     }
                 }
             }
-            Err(why) => drop(refused.get_or_insert((home.mount.clone(), why))),
+            Err(why) => drop(refused.get_or_insert((hierarchy.mount.clone(), why))),
         }
         match refused {
             _ if lacking => FileLookup::Missing,
@@ -283,7 +283,7 @@ impl<'a> CapabilityProbe<'a> {
                 "unknown: cannot read {} ({why}), and there is no other cgroup to check; run as root",
                 shut.display()
             )),
-            None => FileLookup::Unknown(self.no_cgroup(home)),
+            None => FileLookup::Unknown(self.no_cgroup(hierarchy)),
         }
     }
 
@@ -292,8 +292,8 @@ impl<'a> CapabilityProbe<'a> {
         const NAME: &str = "io";
         const BYTES: &str = "blkio.throttle.io_service_bytes_recursive";
         let found = self.file(NAME, "blkio", BYTES, "io.stat", "kernel 4.20");
-        let v1 = self.home("blkio").filter(|home| found.available && home.version == CgroupVersion::V1);
-        match v1.and_then(|home| std::fs::read(home.mount.join(BYTES)).ok()) {
+        let v1 = self.hierarchy("blkio").filter(|hierarchy| found.available && hierarchy.version == CgroupVersion::V1);
+        match v1.and_then(|hierarchy| std::fs::read(hierarchy.mount.join(BYTES)).ok()) {
             Some(text) if !blkio::names_a_device(&text) => Capability::no(
                 NAME,
                 "on cgroup v1 this kernel counts I/O only on disks with a throttle rule, and none had one at agent \
@@ -306,8 +306,8 @@ impl<'a> CapabilityProbe<'a> {
     /// Whether the agent can reset the kernel's memory peak each 5 s without losing the lifetime peak.
     fn window_peak(self, peak_window_v1: bool) -> Capability {
         const NAME: &str = WINDOW_PEAK;
-        let Some(home) = self.home("memory") else { return Capability::no(NAME, self.missing("memory")) };
-        if home.version == CgroupVersion::V1 {
+        let Some(hierarchy) = self.hierarchy("memory") else { return Capability::no(NAME, self.missing("memory")) };
+        if hierarchy.version == CgroupVersion::V1 {
             if !peak_window_v1 {
                 let why = "on cgroup v1 a reset hides the lifetime peak from other readers: set cgroup.peak_window_v1 if \
                            no other program reads memory.max_usage_in_bytes, or boot with cgroup v2";
@@ -315,7 +315,7 @@ impl<'a> CapabilityProbe<'a> {
             }
             return match can_keep(self.layout, self.parent) {
                 Ok(()) => Capability::yes(NAME),
-                Err(Errno::NOENT) => Capability::no(NAME, self.no_cgroup(home)),
+                Err(Errno::NOENT) => Capability::no(NAME, self.no_cgroup(hierarchy)),
                 Err(why) => {
                     let why = std::io::Error::from(why);
                     Capability::no(
@@ -325,7 +325,7 @@ impl<'a> CapabilityProbe<'a> {
                 }
             };
         }
-        match self.find_file(home, Some("memory"), "memory.peak") {
+        match self.find_file(hierarchy, Some("memory"), "memory.peak") {
             FileLookup::Found(file) => match std::fs::metadata(&file) {
                 Ok(found) if found.permissions().mode() & 0o200 != 0 => Capability::yes(NAME),
                 Ok(_) => Capability::no(NAME, "this kernel's memory.peak cannot be reset: it needs kernel 6.12"),
@@ -338,20 +338,22 @@ impl<'a> CapabilityProbe<'a> {
 
     fn swap(self) -> Capability {
         const NAME: &str = "swap";
-        let Some(home) = self.home("memory") else { return Capability::no(NAME, self.missing("memory")) };
+        let Some(hierarchy) = self.hierarchy("memory") else { return Capability::no(NAME, self.missing("memory")) };
         let file =
-            if home.version == CgroupVersion::V1 { "memory.memsw.usage_in_bytes" } else { "memory.swap.current" };
-        self.by_file(NAME, home, Some("memory"), file, || {
+            if hierarchy.version == CgroupVersion::V1 { "memory.memsw.usage_in_bytes" } else { "memory.swap.current" };
+        self.by_file(NAME, hierarchy, Some("memory"), file, || {
             "the kernel does not account for swap: boot with swapaccount=1".to_owned()
         })
     }
 
     fn cpuset(self) -> Capability {
         const NAME: &str = "cpuset";
-        let Some(home) = self.layout.controller("cpuset") else { return Capability::no(NAME, self.missing("cpuset")) };
-        let control = home.mount.join(self.parent.relative()).join("cgroup.subtree_control");
+        let Some(hierarchy) = self.layout.controller("cpuset") else {
+            return Capability::no(NAME, self.missing("cpuset"));
+        };
+        let control = hierarchy.mount.join(self.parent.relative()).join("cgroup.subtree_control");
         let enabled = std::fs::read_to_string(control).unwrap_or_default();
-        if home.version == CgroupVersion::V2 && enabled.split_whitespace().any(|c| c == "cpuset") {
+        if hierarchy.version == CgroupVersion::V2 && enabled.split_whitespace().any(|c| c == "cpuset") {
             return Capability::yes(NAME);
         }
         Capability::no(NAME, "only tasks with `cores` get a cpuset of their own; the others may run on all CPUs")
@@ -359,7 +361,7 @@ impl<'a> CapabilityProbe<'a> {
 
     fn psi(self) -> Capability {
         const NAME: &str = "psi";
-        let Some(home) = self.layout.unified() else {
+        let Some(hierarchy) = self.layout.unified() else {
             return Capability::no(
                 NAME,
                 "no unified tree: mount one beside the v1 hierarchies, mount -t cgroup2 none /sys/fs/cgroup/unified",
@@ -375,7 +377,7 @@ impl<'a> CapabilityProbe<'a> {
             }
             Err(why) => return Capability::unknown(NAME, format!("unknown: {}: {why}", file.display())),
         }
-        self.by_file(NAME, home, None, "cpu.pressure", || {
+        self.by_file(NAME, hierarchy, None, "cpu.pressure", || {
             "cgroups have no cpu.pressure: cgroup_disable=pressure, or cgroup.pressure is 0".to_owned()
         })
     }
@@ -386,7 +388,7 @@ impl<'a> CapabilityProbe<'a> {
             None => {
                 Capability::no(NAME, "no unified tree: the agent freezes a task and kills its processes one by one")
             }
-            Some(home) => self.by_file(NAME, home, None, "cgroup.kill", || {
+            Some(hierarchy) => self.by_file(NAME, hierarchy, None, "cgroup.kill", || {
                 "this kernel has no cgroup.kill: it needs kernel 5.14".to_owned()
             }),
         }
@@ -408,8 +410,8 @@ fn is_absent(why: &io::Error) -> bool {
 
 /// Whether the controller is enabled for the cgroup. On v2 the parent cgroup decides (`cgroup.subtree_control`); on v1
 /// always.
-fn has_controller(home: &Hierarchy, controller: Option<&str>, cgroup: &Path) -> bool {
-    let (CgroupVersion::V2, Some(controller)) = (home.version, controller) else { return true };
+fn has_controller(hierarchy: &Hierarchy, controller: Option<&str>, cgroup: &Path) -> bool {
+    let (CgroupVersion::V2, Some(controller)) = (hierarchy.version, controller) else { return true };
     // Without `cgroup.controllers` the creator of the cgroup enabled what it needs.
     let handed = std::fs::read_to_string(cgroup.join("cgroup.controllers"));
     handed.map_or_else(|why| is_absent(&why), |all| all.split_whitespace().any(|one| one == on_v2(controller)))

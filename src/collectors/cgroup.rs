@@ -37,7 +37,7 @@ pub(super) struct CgroupFiles {
     sampling: Arc<SamplingContext>,
     path: CgroupPath,
     /// Its directory in each hierarchy. A cgroup that is created again at the same path has another inode.
-    homes: Vec<CgroupDirectory>,
+    directories: Vec<CgroupDirectory>,
     /// Probe files first.
     slots: Vec<FileSlot>,
     probes: usize,
@@ -132,12 +132,12 @@ impl CgroupFiles {
         let hierarchies = sampling.layout.hierarchies();
         let placed = hierarchies.iter().enumerate();
         let place =
-            |(hierarchy, home)| Some(CgroupDirectory { hierarchy, inode: inode(home, &path.relative())?, row: 0 });
-        let homes: Vec<_> = placed.filter_map(place).collect();
+            |(index, at)| Some(CgroupDirectory { hierarchy: index, inode: inode(at, &path.relative())?, row: 0 });
+        let directories: Vec<_> = placed.filter_map(place).collect();
         let position = |file: &KernelFile| {
-            let home = file.home.find(&sampling.layout)?;
-            let at = hierarchies.iter().position(|h| std::ptr::eq(h, home))?;
-            homes.iter().any(|place| place.hierarchy == at).then_some(at)
+            let hierarchy = file.hierarchy.find(&sampling.layout)?;
+            let at = hierarchies.iter().position(|h| std::ptr::eq(h, hierarchy))?;
+            directories.iter().any(|place| place.hierarchy == at).then_some(at)
         };
         let passed = sampling.kernel_pass().is_some();
         let mut slots = Vec::new();
@@ -163,7 +163,7 @@ impl CgroupFiles {
         CgroupFiles {
             sampling,
             path,
-            homes,
+            directories,
             slots,
             probes,
             by_path: 0,
@@ -207,9 +207,10 @@ impl CgroupFiles {
     /// unified tree only: on v1 an open list returns stale content while it is read often. Errors: `StaleCgroup`.
     pub(super) fn processes(&mut self) -> Result<Option<(&Hierarchy, Option<BorrowedFd<'_>>)>, StaleCgroup> {
         let sampling = Arc::clone(&self.sampling);
-        let homes = || self.homes.iter().filter_map(|place| self.sampling.layout.hierarchies().get(place.hierarchy));
-        let Some(unified) = homes().find(|home| home.version == CgroupVersion::V2) else {
-            return Ok(homes().find(|home| home.has("pids")).or(homes().next()).map(|home| (home, None)));
+        let hierarchies =
+            || self.directories.iter().filter_map(|place| self.sampling.layout.hierarchies().get(place.hierarchy));
+        let Some(unified) = hierarchies().find(|hierarchy| hierarchy.version == CgroupVersion::V2) else {
+            return Ok(hierarchies().find(|at| at.has("pids")).or(hierarchies().next()).map(|at| (at, None)));
         };
         if !self.lists_processes {
             self.lists_processes = true;
@@ -232,7 +233,7 @@ impl CgroupFiles {
     /// The rows of this cgroup in a kernel pass.
     pub(super) fn rows<'a>(&mut self, all: &'a PassRows, row_trust: &'a RowTrust, is_observed: bool) -> CgroupRows<'a> {
         let mut rows = [None; CgroupRows::MOST];
-        for place in &mut self.homes {
+        for place in &mut self.directories {
             if let Some(row) = rows.get_mut(place.hierarchy) {
                 *row = all.row_near(&mut place.row, place.hierarchy, place.inode);
             }
@@ -249,20 +250,20 @@ impl CgroupFiles {
         self.slots.iter().any(is_shown)
     }
     /// The cgroup's inode in a hierarchy. `None`: it does not exist there.
-    pub(super) fn inode_in(&self, home: usize) -> Option<u64> {
-        self.homes.iter().find(|place| place.hierarchy == home).map(|place| place.inode)
+    pub(super) fn inode_in(&self, hierarchy: usize) -> Option<u64> {
+        self.directories.iter().find(|place| place.hierarchy == hierarchy).map(|place| place.inode)
     }
 
     /// Whether the path still leads to the same cgroup in every hierarchy.
     pub(super) fn is_same_cgroup(&self) -> bool {
         let path = self.path.relative();
-        let mut homes = self.sampling.layout.hierarchies().iter().enumerate();
-        homes.all(|(at, home)| inode(home, &path) == self.inode_in(at))
+        let mut hierarchies = self.sampling.layout.hierarchies().iter().enumerate();
+        hierarchies.all(|(index, at)| inode(at, &path) == self.inode_in(index))
     }
 
     /// Whether the kernel pass requests a comparison of this cgroup with its files.
     pub(super) fn is_comparison_due(&self, rows: &PassRows) -> bool {
-        self.homes.iter().any(|place| rows.compares(place.inode))
+        self.directories.iter().any(|place| rows.compares(place.inode))
     }
 
     /// Reads the probe files that no row replaces. Errors: `StaleCgroup`.
@@ -272,7 +273,7 @@ impl CgroupFiles {
         raw: &mut RawValues,
         rows: Option<&CgroupRows<'_>>,
     ) -> Result<(), StaleCgroup> {
-        if self.homes.is_empty() {
+        if self.directories.is_empty() {
             return Err(StaleCgroup);
         }
         for index in 0..self.probes {
@@ -309,7 +310,7 @@ impl CgroupFiles {
     fn recheck_missing(&mut self, scratch: &mut Scratch, raw: &mut RawValues) -> Result<(), StaleCgroup> {
         for index in 0..self.slots.len() {
             let is_due = |slot: &FileSlot| {
-                slot.absent && slot.file.home.version() == CgroupVersion::V2 && (slot.file.needed)(raw)
+                slot.absent && slot.file.hierarchy.version() == CgroupVersion::V2 && (slot.file.needed)(raw)
             };
             if self.slots.get(index).is_some_and(is_due) {
                 self.read_slot(index, scratch, raw)?;
@@ -376,13 +377,13 @@ impl CgroupFiles {
             Some(_) => None,
             None => {
                 self.by_path |= 1 << hierarchy.min(63);
-                let Some(home) = sampling.layout.hierarchies().get(hierarchy) else { return Ok(()) };
+                let Some(at) = sampling.layout.hierarchies().get(hierarchy) else { return Ok(()) };
                 let path = self.path.relative();
                 scratch.path.clear();
                 scratch.path.push(above(&path, up));
                 scratch.path.push("/");
                 scratch.path.push(file.name);
-                let fresh = scratch::open(home.root(), &scratch.path, OFlags::empty());
+                let fresh = scratch::open(at.root(), &scratch.path, OFlags::empty());
                 Some(fresh)
             }
         };
@@ -439,8 +440,8 @@ impl CgroupFiles {
     }
 
     fn read_roots(&self, file: &KernelFile, hierarchy: usize, scratch: &mut Scratch, raw: &mut RawValues) {
-        let Some(home) = self.sampling.layout.hierarchies().get(hierarchy) else { return };
-        let root = (hierarchy, home.root());
+        let Some(at) = self.sampling.layout.hierarchies().get(hierarchy) else { return };
+        let root = (hierarchy, at.root());
         let content = self.sampling.root_files.read(root, file.name, scratch, Instant::now());
         if let Some(error) = file.apply(raw, content.as_deref().ok()) {
             self.report_parse(&error);
@@ -477,7 +478,7 @@ impl CgroupFiles {
         let same = |place: &CgroupDirectory| {
             hierarchies.get(place.hierarchy).and_then(|h| inode(h, &self.path.relative())) == Some(place.inode)
         };
-        let mut to_check = self.homes.iter().filter(|place| hierarchy_mask & (1 << place.hierarchy.min(63)) != 0);
+        let mut to_check = self.directories.iter().filter(|place| hierarchy_mask & (1 << place.hierarchy.min(63)) != 0);
         if to_check.all(same) { Ok(()) } else { Err(StaleCgroup) }
     }
 

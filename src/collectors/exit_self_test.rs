@@ -127,8 +127,8 @@ fn end(status: ExitStatus) -> Option<ProcessEnd> {
 /// they cannot be determined, for example in a cgroup namespace or without a mounted unified tree.
 pub(super) fn own_cgroups(roots: &Roots, layout: &Layout, controllers: &[&str]) -> Option<Vec<u64>> {
     let inode = |controller: Option<&str>| {
-        let home = controller.map_or_else(|| layout.unified(), |name| layout.controller(name))?;
-        std::fs::metadata(own_directory(roots, home)?).ok().map(|found| found.ino())
+        let hierarchy = controller.map_or_else(|| layout.unified(), |name| layout.controller(name))?;
+        std::fs::metadata(own_directory(roots, hierarchy)?).ok().map(|found| found.ino())
     };
     let unified = inode(None)?;
     let v1_inodes: Option<Vec<u64>> = controllers.iter().map(|controller| inode(Some(controller))).collect();
@@ -136,21 +136,21 @@ pub(super) fn own_cgroups(roots: &Roots, layout: &Layout, controllers: &[&str]) 
 }
 
 /// Tests the hierarchy ID and the pending CPU time in the rows.
-pub(super) fn rows(plan: &EndPlan, iterator: u32, homes: &[TestedHierarchy<'_>]) -> Result<(), KernelPassError> {
-    for home in homes {
-        let mut plain = match TestWalk::open(plan, iterator, home, false) {
+pub(super) fn rows(plan: &EndPlan, iterator: u32, hierarchies: &[TestedHierarchy<'_>]) -> Result<(), KernelPassError> {
+    for hierarchy in hierarchies {
+        let mut plain = match TestWalk::open(plan, iterator, hierarchy, false) {
             // Before 6.2 only the unified tree can be walked.
-            Err(KernelPassError::Bpf(BpfError::Walk(_))) if home.version == CgroupVersion::V1 => continue,
+            Err(KernelPassError::Bpf(BpfError::Walk(_))) if hierarchy.version == CgroupVersion::V1 => continue,
             plain => plain?,
         };
         let first = plain.take()?;
-        if first.iter().any(|row| row.hierarchy != home.id) {
+        if first.iter().any(|row| row.hierarchy != hierarchy.id) {
             return Err(KernelPassError::SelfTestFailed { what: "in which hierarchy a cgroup is removed" });
         }
-        if home.version == CgroupVersion::V1 {
+        if hierarchy.version == CgroupVersion::V1 {
             continue;
         }
-        let mut all = TestWalk::open(plan, iterator, home, true)?;
+        let mut all = TestWalk::open(plan, iterator, hierarchy, true)?;
         // The first walk allocates room for all rows.
         all.take()?;
         for attempt in 0..ATTEMPTS {
@@ -159,7 +159,7 @@ pub(super) fn rows(plan: &EndPlan, iterator: u32, homes: &[TestedHierarchy<'_>])
                 // Records of ended cgroups do not contain pending CPU time either.
                 break;
             }
-            flush_below(home.mount);
+            flush_below(hierarchy.mount);
             let (flushed, after) = (plain.take()?, all.take()?);
             match compare(&before, &added, &flushed).max(compare(&flushed, &after, &after)) {
                 // No CPU time is pending, so there is nothing to compare.
@@ -223,7 +223,7 @@ struct WalkedRow {
 struct TestWalk<'a> {
     plan: &'a EndPlan,
     iterator: u32,
-    home: &'a TestedHierarchy<'a>,
+    hierarchy: &'a TestedHierarchy<'a>,
     all: bool,
     room: u32,
     rows: KernelRows,
@@ -235,30 +235,30 @@ impl<'a> TestWalk<'a> {
     fn open(
         plan: &'a EndPlan,
         iterator: u32,
-        home: &'a TestedHierarchy<'a>,
+        hierarchy: &'a TestedHierarchy<'a>,
         all: bool,
     ) -> Result<TestWalk<'a>, KernelPassError> {
-        TestWalk::with_room(plan, iterator, home, all, 64)
+        TestWalk::with_room(plan, iterator, hierarchy, all, 64)
     }
     fn with_room(
         plan: &'a EndPlan,
         iterator: u32,
-        home: &'a TestedHierarchy<'a>,
+        hierarchy: &'a TestedHierarchy<'a>,
         all: bool,
         room: u32,
     ) -> Result<TestWalk<'a>, KernelPassError> {
         let rows = KernelRows::create(plan.walked_bytes(), room)?;
         let program = bpf::load(&plan.walked(rows.descriptor(), all)?, iterator)?;
-        let directory = File::open(home.mount).map_err(BpfError::Walk)?;
+        let directory = File::open(hierarchy.mount).map_err(BpfError::Walk)?;
         let walk = CgroupWalk::over(&program, directory.as_fd())?;
-        Ok(TestWalk { plan, iterator, home, all, room, rows, walk, _program: program })
+        Ok(TestWalk { plan, iterator, hierarchy, all, room, rows, walk, _program: program })
     }
 
     fn take(&mut self) -> Result<Vec<WalkedRow>, KernelPassError> {
         let there = u32::try_from(self.rows.fill(&self.walk)?).unwrap_or(u32::MAX);
         if there > self.room {
             let room = there.saturating_mul(2);
-            *self = TestWalk::with_room(self.plan, self.iterator, self.home, self.all, room)?;
+            *self = TestWalk::with_room(self.plan, self.iterator, self.hierarchy, self.all, room)?;
             self.rows.fill(&self.walk)?;
         }
         let width = self.plan.walked_bytes() as usize / 8;

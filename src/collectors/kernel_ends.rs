@@ -46,7 +46,7 @@ const REPORTED_CONTROLLERS: [&str; 4] = ["memory", "pids", "cpuacct", "cpu"];
 #[derive(Debug, Clone)]
 pub struct EndedCgroup {
     /// Index of the hierarchy in the layout.
-    pub home: usize,
+    pub hierarchy: usize,
     pub inode: u64,
     /// Path from the root of its hierarchy. Empty: unknown.
     pub path: String,
@@ -70,7 +70,7 @@ impl EndedCgroup {
 pub struct CgroupEndTracer {
     plan: Arc<EndPlan>,
     /// Kernel hierarchy ID, and index in the layout.
-    homes: Vec<(u64, usize)>,
+    hierarchies: Vec<(u64, usize)>,
     ring: RecordRing,
     /// Buffer in which the program builds records; its first word counts records that found no room in the ring.
     place: KernelRows,
@@ -98,7 +98,7 @@ impl CgroupEndTracer {
         pass: &KernelPass,
     ) -> Result<CgroupEndTracer, KernelPassError> {
         let btf = Btf::parse(description)?;
-        let homes = homes(roots, layout)?;
+        let hierarchies = hierarchies(roots, layout)?;
         let values: Vec<RowValue> = files()
             .filter_map(source_at_end)
             .flat_map(|row_source| row_source.values)
@@ -109,39 +109,39 @@ impl CgroupEndTracer {
         for (value, why) in refused {
             tracing::debug!(?value, error = %why, "value unavailable for ended cgroups");
         }
-        let exit_controllers = EXIT_CONTROLLERS
-            .iter()
-            .filter(|(name, _)| layout.controller(name).is_some_and(|home| home.version == CgroupVersion::V1));
+        let exit_controllers = EXIT_CONTROLLERS.iter().filter(|(name, _)| {
+            layout.controller(name).is_some_and(|hierarchy| hierarchy.version == CgroupVersion::V1)
+        });
         let (controllers, ids): (Vec<&str>, Vec<&str>) = exit_controllers.copied().unzip();
         let own = exit_self_test::own_cgroups(roots, layout, &controllers);
         let exits = exit_self_test::exits(ExitPlan::of(&btf, &ids)?, own.as_deref())?;
-        let tried = homes.iter().filter_map(|(id, at)| {
-            let home = layout.hierarchies().get(*at)?;
-            Some(TestedHierarchy { id: *id, mount: &home.mount, version: home.version })
+        let tried = hierarchies.iter().filter_map(|(id, at)| {
+            let hierarchy = layout.hierarchies().get(*at)?;
+            Some(TestedHierarchy { id: *id, mount: &hierarchy.mount, version: hierarchy.version })
         });
         exit_self_test::rows(&plan, btf.function(ITERATOR)?, &tried.collect::<Vec<_>>())?;
 
         let ring = RecordRing::create(RING)?;
         let place = KernelRows::create(plan.place_bytes().next_multiple_of(8), 0)?;
         let notes = LatestByKey::create(exits::NOTE_KEY, exits::NOTE, MAX_EXITS)?;
-        let known: Vec<u32> = homes.iter().filter_map(|(id, _)| u32::try_from(*id).ok()).collect();
+        let known: Vec<u32> = hierarchies.iter().filter_map(|(id, _)| u32::try_from(*id).ok()).collect();
         let removal_program =
             plan.removed(place.descriptor(), notes.descriptor(), (ring.descriptor(), SHARE), &known)?;
         let exited = exits.program(notes.descriptor())?;
         let programs = [bpf::trace(&exited, exits::EXITED)?, bpf::trace(&removal_program, ends::REMOVED)?];
         let plan = Arc::new(plan);
-        Ok(CgroupEndTracer { plan, homes, ring, place, reported_lost: 0, _notes: notes, _programs: programs })
+        Ok(CgroupEndTracer { plan, hierarchies, ring, place, reported_lost: 0, _notes: notes, _programs: programs })
     }
 
     /// The cgroups removed since the last call, in order.
     pub fn take(&mut self) -> Vec<EndedCgroup> {
-        let (plan, homes, mut taken) = (&self.plan, &self.homes, Vec::new());
+        let (plan, hierarchies, mut taken) = (&self.plan, &self.hierarchies, Vec::new());
         self.ring.take(|bytes| {
             let ended = plan.record(bytes).and_then(|record| {
-                let home = homes.iter().find(|(id, _)| *id == record.hierarchy)?.1;
+                let hierarchy = hierarchies.iter().find(|(id, _)| *id == record.hierarchy)?.1;
                 let inode = *record.row.first()?;
                 let ends::CgroupEndRecord { path, at, notes, is_whole, row: words, .. } = record;
-                Some(EndedCgroup { home, inode, path, at, notes, is_whole, words, plan: Arc::clone(plan) })
+                Some(EndedCgroup { hierarchy, inode, path, at, notes, is_whole, words, plan: Arc::clone(plan) })
             });
             taken.extend(ended);
         });
@@ -170,28 +170,28 @@ pub(super) fn source_at_end(file: &'static table::KernelFile) -> Option<&'static
 }
 
 /// Hierarchies to report, by kernel hierarchy ID.
-fn homes(roots: &Roots, layout: &Layout) -> Result<Vec<(u64, usize)>, KernelPassError> {
+fn hierarchies(roots: &Roots, layout: &Layout) -> Result<Vec<(u64, usize)>, KernelPassError> {
     let text = roots.read_proc("self/cgroup").map_err(|error| {
         tracing::debug!(error = %chain(&error), "cannot read cgroup hierarchy IDs");
         KernelPassError::NoValues
     })?;
     let mut found = Vec::new();
     for (id, controllers) in cgroup::hierarchies(&text) {
-        let is_it = |(_, home): &(usize, &Hierarchy)| match home.version {
+        let is_it = |(_, hierarchy): &(usize, &Hierarchy)| match hierarchy.version {
             CgroupVersion::V2 => controllers.is_empty(),
             CgroupVersion::V1 => {
-                controllers.len() == home.controllers.len()
-                    && home.controllers.iter().all(|c| controllers.contains(&c.as_str()))
+                controllers.len() == hierarchy.controllers.len()
+                    && hierarchy.controllers.iter().all(|c| controllers.contains(&c.as_str()))
             }
         };
-        let Some((at, home)) = layout.hierarchies().iter().enumerate().find(is_it) else { continue };
-        if home.version == CgroupVersion::V1 && !REPORTED_CONTROLLERS.iter().any(|name| home.has(name)) {
+        let Some((at, hierarchy)) = layout.hierarchies().iter().enumerate().find(is_it) else { continue };
+        if hierarchy.version == CgroupVersion::V1 && !REPORTED_CONTROLLERS.iter().any(|name| hierarchy.has(name)) {
             continue;
         }
         // The root directory of each hierarchy has inode 1.
-        let root = File::open(&home.mount).and_then(|root| root.metadata()).map(|root| root.ino());
+        let root = File::open(&hierarchy.mount).and_then(|root| root.metadata()).map(|root| root.ino());
         if root.as_ref().ok() != Some(&1) {
-            return Err(KernelPassError::BelowRoot { mount: home.mount.display().to_string() });
+            return Err(KernelPassError::BelowRoot { mount: hierarchy.mount.display().to_string() });
         }
         found.push((id, at));
     }

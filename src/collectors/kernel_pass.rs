@@ -199,8 +199,14 @@ impl KernelPass {
         };
         let walks = |probes: bool| -> Result<Vec<Option<HierarchyWalk>>, KernelPassError> {
             let each = layout.hierarchies().iter();
-            each.map(|home| {
-                HierarchyWalk::of(&btf, iterator, &replaced_values(layout, home, probes), &per_cpu_offsets, home)
+            each.map(|hierarchy| {
+                HierarchyWalk::of(
+                    &btf,
+                    iterator,
+                    &replaced_values(layout, hierarchy, probes),
+                    &per_cpu_offsets,
+                    hierarchy,
+                )
             })
             .collect()
         };
@@ -291,10 +297,10 @@ impl KernelPass {
 
     /// A number that changes when cgroups are created or removed in these hierarchies (indexes in the layout). A new
     /// cgroup is included after the next full walk. `None`: not all hierarchies are walked completely.
-    pub fn cgroup_set_generation(&self, homes: &[usize]) -> Option<u64> {
+    pub fn cgroup_set_generation(&self, hierarchies: &[usize]) -> Option<u64> {
         let state = lock(&self.state);
-        let changes = |home: &usize| state.whole.get(*home)?.as_ref()?.changes;
-        homes.iter().map(changes).sum::<Option<u64>>().filter(|_| self.is_of_all)
+        let changes = |hierarchy: &usize| state.whole.get(*hierarchy)?.as_ref()?.changes;
+        hierarchies.iter().map(changes).sum::<Option<u64>>().filter(|_| self.is_of_all)
     }
 
     /// A reader of this kind saw a change.
@@ -325,8 +331,8 @@ impl State {
     }
     fn walk(&mut self, taken: Instant, all: bool) -> PassRows {
         let walks = if all { &mut self.whole } else { &mut self.probes };
-        let homes = walks.iter_mut().map(|walk| walk.as_mut().and_then(HierarchyWalk::walk)).collect();
-        PassRows { taken, homes, are_all: all, compared: None }
+        let hierarchies = walks.iter_mut().map(|walk| walk.as_mut().and_then(HierarchyWalk::walk)).collect();
+        PassRows { taken, hierarchies, are_all: all, compared: None }
     }
 }
 
@@ -449,7 +455,7 @@ fn over(program: &OwnedFd, directory: &Path) -> Result<CgroupWalk, BpfError> {
 /// Values that replace files of a hierarchy: those of the probe files, or of all files.
 fn replaced_values(layout: &Layout, hierarchy: &Hierarchy, probes: bool) -> Vec<RowValue> {
     let here = |file: &&super::table::KernelFile| {
-        (!probes || file.when == ChangeTrigger::Tick) && file.home.is(layout, hierarchy)
+        (!probes || file.when == ChangeTrigger::Tick) && file.hierarchy.is(layout, hierarchy)
     };
     files()
         .filter(here)

@@ -26,8 +26,8 @@ pub struct FinalFile {
 pub fn final_files(layout: &Layout, path: &CgroupPath) -> Vec<FinalFile> {
     let mut found = Vec::new();
     for file in files().filter(|f| f.is_read_at_end()) {
-        let Some(home) = file.home.find(layout) else { continue };
-        let at = |up| home.mount.join(above(&path.relative(), up)).join(file.name);
+        let Some(hierarchy) = file.hierarchy.find(layout) else { continue };
+        let at = |up| hierarchy.mount.join(above(&path.relative(), up)).join(file.name);
         let levels = file.above.into_iter().flat_map(|above| above.up(depth(path)));
         found.extend(levels.map(|up| FinalFile { key: format!("{}@{up}", file.key()), path: at(up) }));
         found.push(FinalFile { key: file.key(), path: at(0) });

@@ -82,9 +82,9 @@ pub(super) fn read_below(
     scratch: &mut Scratch,
     known: &mut Option<Box<NestedOomKills>>,
 ) {
-    let Some(home) = HOME.find(layout) else { return };
+    let Some(hierarchy) = HOME.find(layout) else { return };
     let mut there = Vec::new();
-    let is_known = walk(home.root(), &path.relative(), scratch, &mut there).is_ok();
+    let is_known = walk(hierarchy.root(), &path.relative(), scratch, &mut there).is_ok();
     if !there.is_empty() || known.is_some() {
         let all = is_known && there.len() < MOST;
         known.get_or_insert_default().update(there, all);

@@ -33,7 +33,7 @@ pub(super) struct PassRows {
     /// `now` of the tick.
     pub(super) taken: Instant,
     /// By hierarchy index in the layout.
-    pub(super) homes: Vec<Option<HierarchyRows>>,
+    pub(super) hierarchies: Vec<Option<HierarchyRows>>,
     /// The pass read all values, not only the probes.
     pub(super) are_all: bool,
     /// Inode of the cgroup whose reader should call [`KernelPass::offer`](super::KernelPass::offer).
@@ -66,55 +66,55 @@ impl RowWords {
 }
 
 impl PassRows {
-    /// `home`: hierarchy index in the layout. `when`: reading rule of the file that the row replaces.
-    pub(super) fn row(&self, home: usize, inode: u64, when: ChangeTrigger) -> Option<PassRow<'_>> {
-        self.row_near(&mut 0, home, inode).filter(|_| self.are_all || when == ChangeTrigger::Tick)
+    /// `hierarchy`: hierarchy index in the layout. `when`: reading rule of the file that the row replaces.
+    pub(super) fn row(&self, hierarchy: usize, inode: u64, when: ChangeTrigger) -> Option<PassRow<'_>> {
+        self.row_near(&mut 0, hierarchy, inode).filter(|_| self.are_all || when == ChangeTrigger::Tick)
     }
     /// `near`: position in the last pass; updated to the current one.
-    pub(super) fn row_near(&self, near: &mut usize, home: usize, inode: u64) -> Option<PassRow<'_>> {
-        let home = self.homes.get(home)?.as_ref()?;
-        let width = home.plan.row_bytes() as usize / 8;
-        if home.index.ids.get(*near) != Some(&inode) {
-            *near = home.index.place(inode)?;
+    pub(super) fn row_near(&self, near: &mut usize, hierarchy: usize, inode: u64) -> Option<PassRow<'_>> {
+        let hierarchy = self.hierarchies.get(hierarchy)?.as_ref()?;
+        let width = hierarchy.plan.row_bytes() as usize / 8;
+        if hierarchy.index.ids.get(*near) != Some(&inode) {
+            *near = hierarchy.index.place(inode)?;
         }
         let at = *near * width;
-        let words = home.words.get().get(at..at + width)?;
-        Some(PassRow { plan: &home.plan, words })
+        let words = hierarchy.words.get().get(at..at + width)?;
+        Some(PassRow { plan: &hierarchy.plan, words })
     }
     /// Copies the rows, to compare them with those of the next pass.
     pub(super) fn copied(mut self) -> PassRows {
-        for home in self.homes.iter_mut().flatten() {
-            home.words = RowWords::Copied(home.words.get().to_vec());
+        for hierarchy in self.hierarchies.iter_mut().flatten() {
+            hierarchy.words = RowWords::Copied(hierarchy.words.get().to_vec());
         }
         self
     }
     /// Copies the rows of some cgroups, each given by hierarchy index and inode, to keep them beyond this pass.
     pub(super) fn only(&self, cgroups: &[(usize, u64)]) -> PassRows {
-        let of = |(place, home): (usize, &Option<HierarchyRows>)| {
-            let home = home.as_ref()?;
-            let width = home.plan.row_bytes() as usize / 8;
+        let of = |(place, hierarchy): (usize, &Option<HierarchyRows>)| {
+            let hierarchy = hierarchy.as_ref()?;
+            let width = hierarchy.plan.row_bytes() as usize / 8;
             let (mut ids, mut words) = (Vec::new(), Vec::new());
             for (_, id) in cgroups.iter().filter(|(at, _)| *at == place) {
-                let from = home.index.place(*id)? * width;
-                words.extend_from_slice(home.words.get().get(from..from + width)?);
+                let from = hierarchy.index.place(*id)? * width;
+                words.extend_from_slice(hierarchy.words.get().get(from..from + width)?);
                 ids.push(*id);
             }
-            let (plan, words) = (Arc::clone(&home.plan), RowWords::Copied(words));
+            let (plan, words) = (Arc::clone(&hierarchy.plan), RowWords::Copied(words));
             Some(HierarchyRows { plan, words, index: Arc::new(InodeIndex::of(ids)) })
         };
-        let homes = self.homes.iter().enumerate().map(of).collect();
-        PassRows { taken: self.taken, homes, are_all: self.are_all, compared: None }
+        let hierarchies = self.hierarchies.iter().enumerate().map(of).collect();
+        PassRows { taken: self.taken, hierarchies, are_all: self.are_all, compared: None }
     }
     /// Number of cgroups in the largest hierarchy.
     pub(super) fn count(&self) -> usize {
-        self.homes.iter().flatten().map(|home| home.index.ids.len()).max().unwrap_or_default()
+        self.hierarchies.iter().flatten().map(|hierarchy| hierarchy.index.ids.len()).max().unwrap_or_default()
     }
     pub(super) fn compares(&self, inode: u64) -> bool {
         self.compared == Some(inode)
     }
     /// The inode of one cgroup, another one for each `n`.
     pub(super) fn nth(&self, n: usize) -> Option<u64> {
-        let ids = &self.homes.iter().flatten().next()?.index.ids;
+        let ids = &self.hierarchies.iter().flatten().next()?.index.ids;
         ids.get(n.checked_rem(ids.len())?).copied()
     }
 }

@@ -39,10 +39,10 @@ pub(super) fn count(
     usage.set(Field::processes, None);
     usage.set(Field::open_fds, None);
     let path = files.path().clone();
-    let Some((home, open)) = files.processes()? else { return Ok(()) };
+    let Some((hierarchy, open)) = files.processes()? else { return Ok(()) };
     let mut pids = std::mem::take(&mut scratch.pids);
     pids.clear();
-    let listed = list(sampling, home.root(), &path.relative(), open, scratch, &mut pids, MAX_DEPTH);
+    let listed = list(sampling, hierarchy.root(), &path.relative(), open, scratch, &mut pids, MAX_DEPTH);
     match listed {
         Ok(()) => {
             usage.set(Field::processes, u64::try_from(pids.len()).ok());

@@ -423,7 +423,7 @@ impl TaskReader {
     /// Whether the removed cgroup is the one of this reader. `None`: the reader has none in that hierarchy.
     pub fn is_of(&self, ended: &EndedCgroup) -> Option<bool> {
         match &lock(&self.inner).source {
-            ReadingSource::Cgroup { files, .. } => files.inode_in(ended.home).map(|inode| inode == ended.inode),
+            ReadingSource::Cgroup { files, .. } => files.inode_in(ended.hierarchy).map(|inode| inode == ended.inode),
             ReadingSource::Processes(_) | ReadingSource::Reported(_) => None,
         }
     }
@@ -431,11 +431,11 @@ impl TaskReader {
     /// Applies the final values of a removed cgroup, from the record of one hierarchy. Reads no file.
     pub fn end(&self, ended: &EndedCgroup, at: Timestamp) {
         let mut inner = lock(&self.inner);
-        let Some(home) = self.sampling.layout.hierarchies().get(ended.home) else { return };
+        let Some(hierarchy) = self.sampling.layout.hierarchies().get(ended.hierarchy) else { return };
         let pass = self.sampling.kernel_pass();
         for file in files().filter(|file| pass.is_none_or(|pass| pass.row_trust.trusts(file))) {
             let Some(RowSource { how: RowUse::Values(apply), .. }) = kernel_ends::source_at_end(file) else { continue };
-            if file.home.is(&self.sampling.layout, home) {
+            if file.hierarchy.is(&self.sampling.layout, hierarchy) {
                 // Fields that the record lacks keep their last value.
                 let _ = apply(&mut inner.raw, ended.row());
             }
@@ -446,7 +446,8 @@ impl TaskReader {
     /// Applies the OOM kills of a removed cgroup below this one.
     pub fn end_below(&self, ended: &EndedCgroup, at: Timestamp) {
         let layout = &self.sampling.layout;
-        let is_it = layout.hierarchies().get(ended.home).is_some_and(|home| nested_oom::HOME.is(layout, home));
+        let is_it =
+            layout.hierarchies().get(ended.hierarchy).is_some_and(|hierarchy| nested_oom::HOME.is(layout, hierarchy));
         let Some(kills) = ended.row().get(RowValue::OomKills).filter(|kills| is_it && *kills > 0) else { return };
         let mut inner = lock(&self.inner);
         inner.raw.nested_oom_kills.get_or_insert_default().ended(ended.inode, kills);

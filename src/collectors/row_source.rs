@@ -112,9 +112,9 @@ const CPU_STAT: &[RowValue] = &[
 ];
 
 /// `None`: the file is always read when it is due.
-pub(super) fn row_source(home: FileHierarchy, name: &str) -> Option<RowSource> {
+pub(super) fn row_source(hierarchy: FileHierarchy, name: &str) -> Option<RowSource> {
     use RowUse::{Fingerprint, FingerprintBy, Setting, StatLines, Values};
-    let (values, how): (&'static [RowValue], RowUse) = match (home, name) {
+    let (values, how): (&'static [RowValue], RowUse) = match (hierarchy, name) {
         (_, "memory.usage_in_bytes" | "memory.current") => (
             &[RowValue::MemoryUsage],
             Values(|raw, row| put(raw, Field::memory_usage_bytes, row.bytes(RowValue::MemoryUsage))),

@@ -101,8 +101,8 @@ impl fmt::Debug for MemoryStatLayout {
 
 impl MemoryStatLayout {
     /// Compares a file with the row of its cgroup, which was the same before and after. `text`: content of the file.
-    pub(super) fn learn(&self, home: FileHierarchy, text: &[u8], row: PassRow<'_>) {
-        let parse = if home.version() == CgroupVersion::V1 { memory_stat::v1 } else { memory_stat::v2 };
+    pub(super) fn learn(&self, hierarchy: FileHierarchy, text: &[u8], row: PassRow<'_>) {
+        let parse = if hierarchy.version() == CgroupVersion::V1 { memory_stat::v1 } else { memory_stat::v2 };
         let (mut stat, error) = parse(text);
         if error.is_some() {
             return;

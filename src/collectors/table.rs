@@ -20,7 +20,7 @@ pub(super) struct SubjectFiles {
 /// One kernel file of a cgroup.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KernelFile {
-    pub(super) home: FileHierarchy,
+    pub(super) hierarchy: FileHierarchy,
     pub(super) name: &'static str,
     pub(super) when: ChangeTrigger,
     /// All fields that the file contributes to, alone or with others.
@@ -70,14 +70,14 @@ enum FileParser {
 
 impl KernelFile {
     pub(super) const fn new(
-        home: FileHierarchy,
+        hierarchy: FileHierarchy,
         name: &'static str,
         when: ChangeTrigger,
         fields: &'static [Field],
         parser: fn(&mut RawValues, Option<&[u8]>) -> Option<ParseError>,
     ) -> KernelFile {
         KernelFile {
-            home,
+            hierarchy,
             name,
             when,
             fields,
@@ -98,16 +98,17 @@ impl KernelFile {
     }
     /// Assigns the index among all files.
     pub(super) fn at(self, place: usize) -> KernelFile {
-        KernelFile { row_source: row_source(self.home, self.name), place, ..self }
+        KernelFile { row_source: row_source(self.hierarchy, self.name), place, ..self }
     }
     /// The files that contain only the number of this measure.
     pub(super) fn of(measure: &'static Measure<Usage>) -> impl Iterator<Item = KernelFile> {
         let fields = measure.field.as_slice();
-        let of = |home: fn(&'static str) -> FileHierarchy, source| match (source, measure.field) {
+        let of = |hierarchy: fn(&'static str) -> FileHierarchy, source| match (source, measure.field) {
             (ValueSource::Number { controller, file, when }, Some(field)) => {
-                let (home, needed, parser) = (home(controller), |_: &RawValues| true, FileParser::Number(field));
+                let (hierarchy, needed, parser) =
+                    (hierarchy(controller), |_: &RawValues| true, FileParser::Number(field));
                 Some(KernelFile {
-                    home,
+                    hierarchy,
                     name: file,
                     when,
                     fields,
@@ -151,15 +152,15 @@ impl KernelFile {
     }
     /// The kernel counts only events in this very cgroup, not below: too low for a cgroup with several tasks.
     pub(super) fn is_local(&self) -> bool {
-        let on_v1 = matches!(self.home, FileHierarchy::V1(_));
+        let on_v1 = matches!(self.hierarchy, FileHierarchy::V1(_));
         self.fields.contains(&Field::pids_limit_hits) || (on_v1 && self.fields.contains(&Field::oom_kills))
     }
     /// For example `memory/memory.stat`, `unified/cpu.pressure`.
     pub(super) fn key(&self) -> String {
-        format!("{}/{}", self.home.label(), self.name)
+        format!("{}/{}", self.hierarchy.label(), self.name)
     }
     pub(super) fn has_key(&self, key: &str) -> bool {
-        key.strip_prefix(self.home.label()).and_then(|k| k.strip_prefix('/')) == Some(self.name)
+        key.strip_prefix(self.hierarchy.label()).and_then(|k| k.strip_prefix('/')) == Some(self.name)
     }
 }
 

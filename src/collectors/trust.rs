@@ -89,7 +89,7 @@ impl RowTrust {
         match file.row_source?.how {
             RowUse::Values(apply) => apply(raw, row),
             RowUse::StatLines => {
-                memory::stat(raw, file.home.version(), &self.lines.read(row)?);
+                memory::stat(raw, file.hierarchy.version(), &self.lines.read(row)?);
                 Some(())
             }
             // Fingerprints are compared only with each other.
@@ -99,9 +99,9 @@ impl RowTrust {
     /// Learns the line positions of `memory.stat` from a comparison.
     fn learn(&self, file_read: &FileReading, before: &PassRows, after: &PassRows) {
         if let Some(text) = file_read.lines.as_deref().filter(|_| file_read.is_still(before, after))
-            && let Some(row) = after.row(file_read.home, file_read.inode, file_read.file.when)
+            && let Some(row) = after.row(file_read.hierarchy, file_read.inode, file_read.file.when)
         {
-            self.lines.learn(file_read.file.home, text, row);
+            self.lines.learn(file_read.file.hierarchy, text, row);
         }
     }
     fn record(&self, comparison: &RowComparison, weight: u8) {
@@ -133,7 +133,7 @@ impl RowTrust {
 #[derive(Debug)]
 struct FileReading {
     file: &'static KernelFile,
-    home: usize,
+    hierarchy: usize,
     inode: u64,
     read: Usage,
     /// Raw text, if its line positions are to be learned.
@@ -191,13 +191,13 @@ fn usage_of_row(row_trust: &RowTrust, file: &KernelFile, row: PassRow<'_>) -> Op
 }
 
 impl FileReading {
-    /// Reads all files that rows replace. `home`: hierarchy index; missing files are left out.
-    fn all(layout: &Layout, home: usize, directory: &Path) -> Vec<FileReading> {
-        let Some(hierarchy) = layout.hierarchies().get(home) else { return Vec::new() };
+    /// Reads all files that rows replace; missing files are left out.
+    fn all(layout: &Layout, hierarchy: usize, directory: &Path) -> Vec<FileReading> {
+        let Some(at) = layout.hierarchies().get(hierarchy) else { return Vec::new() };
         let Ok(inode) = std::fs::metadata(directory).map(|found| found.ino()) else { return Vec::new() };
         let here = |file: &&KernelFile| {
             file.row_source.is_some_and(|row_source| matches!(row_source.how, RowUse::Values(_) | RowUse::StatLines))
-                && file.home.is(layout, hierarchy)
+                && file.hierarchy.is(layout, at)
         };
         let read = |file: &'static KernelFile| {
             let text = std::fs::read(directory.join(file.name)).ok()?;
@@ -208,7 +208,7 @@ impl FileReading {
                         .row_source
                         .is_some_and(|row_source| matches!(row_source.how, RowUse::StatLines))
                         .then_some(text);
-                    Some(FileReading { file, home, inode, read: raw.finish(), lines })
+                    Some(FileReading { file, hierarchy, inode, read: raw.finish(), lines })
                 }
                 Some(_) => None,
             }
@@ -219,7 +219,8 @@ impl FileReading {
     /// The row did not change between the passes.
     fn is_still(&self, before: &PassRows, after: &PassRows) -> bool {
         [ChangeTrigger::Tick, ChangeTrigger::Asleep].into_iter().all(|when| {
-            let [first, last] = [before, after].map(|rows| rows.row(self.home, self.inode, when).map(|row| row.words));
+            let [first, last] =
+                [before, after].map(|rows| rows.row(self.hierarchy, self.inode, when).map(|row| row.words));
             first == last
         })
     }
@@ -227,7 +228,8 @@ impl FileReading {
     /// `None`: a row is missing, so there is nothing to compare.
     fn judge(self, row_trust: &RowTrust, before: &PassRows, after: &PassRows) -> Option<RowComparison> {
         let still = self.is_still(before, after);
-        let of = |rows: &PassRows| usage_of_row(row_trust, self.file, rows.row(self.home, self.inode, self.file.when)?);
+        let of =
+            |rows: &PassRows| usage_of_row(row_trust, self.file, rows.row(self.hierarchy, self.inode, self.file.when)?);
         let (first, last) = (of(before)?, of(after)?);
         let verdict = |field: &Field| {
             let (first, read, last) = match (first.get(*field), self.read.get(*field), last.get(*field)) {
@@ -252,10 +254,10 @@ impl FileReading {
             }
         };
         let verdict = self.file.fields.iter().map(verdict).max().unwrap_or(RowVerdict::Inconclusive);
-        let seen = before.row(self.home, self.inode, self.file.when).map_or(0, |row| more_than_0(self.file, row));
+        let seen = before.row(self.hierarchy, self.inode, self.file.when).map_or(0, |row| more_than_0(self.file, row));
         Some(RowComparison {
             file: self.file,
-            cgroup: (self.home, self.inode),
+            cgroup: (self.hierarchy, self.inode),
             verdict,
             from_row: last,
             read: self.read,
@@ -282,13 +284,13 @@ pub(super) fn at_start(
 ) -> bool {
     // The first walk allocates room for all rows.
     walk();
-    let homes = layout.hierarchies().iter().enumerate();
+    let hierarchies = layout.hierarchies().iter().enumerate();
     let all: Vec<_> =
-        homes.flat_map(|(home, hierarchy)| below(&hierarchy.mount).into_iter().map(move |d| (home, d))).collect();
+        hierarchies.flat_map(|(index, at)| below(&at.mount).into_iter().map(move |d| (index, d))).collect();
     let mut check = |directories: &[(usize, PathBuf)]| {
         let before = walk().copied();
         let files_read: Vec<FileReading> =
-            directories.iter().flat_map(|(home, d)| FileReading::all(layout, *home, d)).collect();
+            directories.iter().flat_map(|(hierarchy, d)| FileReading::all(layout, *hierarchy, d)).collect();
         let after = walk();
         files_read.iter().for_each(|file_read| row_trust.learn(file_read, &before, &after));
         (before, files_read, after)
@@ -310,13 +312,14 @@ pub(super) fn at_start(
     // with the same numbers. Agreement in other cgroups proves nothing, because in many cgroups two values are equal.
     let own = own_cgroup_and_ancestors(layout, roots);
     let mut is_sure = |comparison: &RowComparison| {
-        let (home, _) = comparison.cgroup;
-        let is_foreign =
-            own.get(home).is_some_and(|ancestors| !ancestors.is_empty() && !ancestors.contains(&comparison.cgroup));
+        let (hierarchy, _) = comparison.cgroup;
+        let is_foreign = own
+            .get(hierarchy)
+            .is_some_and(|ancestors| !ancestors.is_empty() && !ancestors.contains(&comparison.cgroup));
         if !is_foreign || !earlier.iter().any(|e| comparison.differs_like(e)) {
             return false;
         }
-        let directory = all.iter().find(|(home, d)| cgroup_at(*home, d) == Some(comparison.cgroup));
+        let directory = all.iter().find(|(hierarchy, d)| cgroup_at(*hierarchy, d) == Some(comparison.cgroup));
         let mut again = || {
             let (before, files_read, after) = check(directory.map_or(&[], std::slice::from_ref));
             let mut found = files_read.into_iter().filter_map(|file_read| file_read.judge(row_trust, &before, &after));
@@ -343,16 +346,16 @@ pub(super) fn at_start(
 /// The cgroup of this process and its ancestors, per hierarchy. The agent's own memory is charged to them and freed
 /// before the second pass. Empty: the agent's cgroup is unknown.
 fn own_cgroup_and_ancestors(layout: &Layout, roots: &Roots) -> Vec<Vec<(usize, u64)>> {
-    let of_hierarchy = |(home, hierarchy): (usize, &Hierarchy)| {
+    let of_hierarchy = |(index, hierarchy): (usize, &Hierarchy)| {
         let own = own_directory(roots, hierarchy).unwrap_or_default();
         let ancestors = own.ancestors().take_while(|directory| directory.starts_with(&hierarchy.mount));
-        ancestors.filter_map(|directory| cgroup_at(home, directory)).collect()
+        ancestors.filter_map(|directory| cgroup_at(index, directory)).collect()
     };
     layout.hierarchies().iter().enumerate().map(of_hierarchy).collect()
 }
 
-fn cgroup_at(home: usize, directory: &Path) -> Option<(usize, u64)> {
-    std::fs::metadata(directory).ok().map(|found| (home, found.ino()))
+fn cgroup_at(hierarchy: usize, directory: &Path) -> Option<(usize, u64)> {
+    std::fs::metadata(directory).ok().map(|found| (hierarchy, found.ino()))
 }
 
 /// Some cgroups of a hierarchy, without the root: the kernel has fewer values for it.
@@ -389,11 +392,14 @@ impl RowCheck {
     pub(super) fn step(self, layout: &Layout, row_trust: &RowTrust, rows: &PassRows) -> Option<RowCheck> {
         match self.read {
             None => {
-                let directories = layout.hierarchies().iter().map(|home| home.mount.join(self.path.relative()));
-                let files_read =
-                    directories.enumerate().flat_map(|(home, directory)| FileReading::all(layout, home, &directory));
+                let directories =
+                    layout.hierarchies().iter().map(|hierarchy| hierarchy.mount.join(self.path.relative()));
+                let files_read = directories
+                    .enumerate()
+                    .flat_map(|(hierarchy, directory)| FileReading::all(layout, hierarchy, &directory));
                 let files_read: Vec<FileReading> = files_read.collect();
-                let mut places: Vec<_> = files_read.iter().map(|file_read| (file_read.home, file_read.inode)).collect();
+                let mut places: Vec<_> =
+                    files_read.iter().map(|file_read| (file_read.hierarchy, file_read.inode)).collect();
                 places.dedup();
                 let read = Some((files_read, rows.only(&places)));
                 Some(RowCheck { read, path: self.path })

@@ -171,7 +171,7 @@ impl Drop for PeakWindow {
 
 /// The stored lifetime peak of an existing cgroup on v1, bytes. `None`: the kernel's peak is the lifetime peak.
 pub fn stored_peak(layout: &Layout, path: &CgroupPath) -> Option<u64> {
-    layout.controller("memory").filter(|home| home.version == CgroupVersion::V1)?;
+    layout.controller("memory").filter(|hierarchy| hierarchy.version == CgroupVersion::V1)?;
     read_stored_peak(&open(layout, path, V1, OFlags::RDONLY).ok()?)
 }
 
@@ -182,9 +182,9 @@ pub(super) fn can_keep(layout: &Layout, path: &CgroupPath) -> Result<(), Errno> 
 }
 
 fn open(layout: &Layout, path: &CgroupPath, name: &str, access: OFlags) -> Result<OwnedFd, Errno> {
-    let home = layout.controller("memory").ok_or(Errno::NOENT)?;
+    let hierarchy = layout.controller("memory").ok_or(Errno::NOENT)?;
     let path = path.relative().join(name);
-    rustix::fs::openat(home.root(), path, access | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())
+    rustix::fs::openat(hierarchy.root(), path, access | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())
 }
 
 fn read_stored_peak(file: &OwnedFd) -> Option<u64> {

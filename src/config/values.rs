@@ -86,7 +86,7 @@ pub(super) fn listen_address(text: &str) -> Result<SocketAddr, String> {
 pub(super) fn cgroup_parent(text: &str) -> Result<String, String> {
     let wrong = |why: &str| Err(format!("{text:?} is no parent for cgroups: {why}"));
     match text {
-        text if !text.starts_with('/') => wrong("it starts with /, at the root of each hierarchy"),
+        text if !text.starts_with('/') => wrong("it must begin with /, the root of each hierarchy"),
         "/" => wrong("allocs are not put into the root itself"),
         text if text.split('/').any(|part| part == "..") => wrong(".. leads out of it"),
         text if text.split('/').skip(1).any(|part| part.is_empty() || part == ".") => wrong("a part of it is empty"),

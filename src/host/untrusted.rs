@@ -7,6 +7,7 @@
 //! RuntimeDirectory  opens files below a directory by such components only, within a deadline
 //! environment  selected variables of a process, up to 1 MiB, within a deadline
 //! memory       the beginning of a process's command line or environment, likewise
+//! subdirectories  those of a directory, up to a limit
 //! chooser      the user who may choose the names in a directory
 //! ```
 //! Source: openat2(2), proc_pid_environ(5).
@@ -199,6 +200,15 @@ pub fn environment(process: &Path, names: &'static [&'static str]) -> io::Result
 pub fn memory(process: &Path, file: &str, limit: usize) -> io::Result<Vec<u8>> {
     let file = process.join(file);
     timed_read::of_process(process, move || read_start(&file, limit))
+}
+
+/// The subdirectories, sorted; 10,000 of them at most. Empty: none, or it cannot be read.
+pub fn subdirectories(path: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let mut directories: Vec<PathBuf> = directories.map(|entry| entry.path()).take(MOST_NAMES).collect();
+    directories.sort_unstable();
+    directories
 }
 
 /// The uid whose rights the agent has.

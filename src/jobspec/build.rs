@@ -314,7 +314,8 @@ impl<'p> Builder<'p> {
         let Some(leader) = fields.bool("leader").filter(|at| at.value) else { return };
         if fields.entry("lifecycle").is_some() {
             let message = "only a main task can be the leader: this one has a `lifecycle`, and leads nothing";
-            self.problems.warn(&leader.span, &fields.path_of("leader"), message, Some("remove one of them".to_owned()));
+            let advice = Some("write leader = true in a main task".to_owned());
+            self.problems.warn(&leader.span, &fields.path_of("leader"), message, advice);
             return;
         }
         task.leader = true;

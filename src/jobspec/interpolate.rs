@@ -129,8 +129,15 @@ fn never(
                 return None;
             }
             let names: Vec<String> = env::attribute_names().collect();
-            let suggestion = near(&name, &mut names.iter().map(String::as_str))
-                .unwrap_or_else(|| format!("known are: {}", names.join(", ")));
+            let of_node = || {
+                Some(format!(
+                    "the node's metadata is `${{{}}}`",
+                    name.strip_prefix("node.meta.").map(|key| format!("meta.{key}"))?
+                ))
+            };
+            let suggestion = of_node()
+                .or_else(|| near(&name, &mut names.iter().map(String::as_str)))
+                .unwrap_or_else(|| "docs/hcl.md lists the attributes of the host".to_owned());
             ("there is no such attribute".to_owned(), Some(suggestion))
         }
     };

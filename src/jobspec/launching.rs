@@ -7,6 +7,7 @@ use super::build::Builder;
 use super::cron::{CronExpression, CronSchedule, Zone};
 use super::diagnostic::{Span, quote};
 use super::fields::{Fields, Spanned};
+use super::tree::Literal;
 use super::{limits, words};
 use crate::model::job::JobKind;
 use crate::model::launching::{JobLaunching, Parameterized, PayloadRule, Periodic};
@@ -38,7 +39,7 @@ impl Builder<'_> {
                 let message = "`cron` and `crons` exclude each other";
                 fields.error(&cron.span, "cron", message, Some("keep `crons`".to_owned()));
             }
-            (None, None) if fields.entry("cron").is_none() && fields.entry("crons").is_none() => {
+            (None, None) if is_empty(&fields, "cron") && is_empty(&fields, "crons") => {
                 let advice = Some("add crons = [\"0 3 * * *\"]".to_owned());
                 fields.error(key, "crons", "`periodic` has no `crons`", advice);
             }
@@ -108,6 +109,12 @@ impl Builder<'_> {
     }
 }
 
+/// It is not there, or it is an empty text or an empty list.
+fn is_empty(fields: &Fields<'_>, word: &str) -> bool {
+    let is_empty = |list: &Literal| matches!(list, Literal::List(list) if list.is_empty());
+    fields.entry(word).is_none_or(|entry| entry.value.text() == Some("") || is_empty(&entry.value.value))
+}
+
 fn launched_batch(job: &Fields<'_>, key: &Span, word: &str, kind: JobKind) {
     if kind.is_service() {
         let message = format!("{} is for jobs of type `batch` and `sysbatch`, not `{}`", quote(word), kind.as_str());
@@ -167,6 +174,8 @@ mod tests {
             ("periodic { cron = \"@daily\" }", "2:1 `periodic` is for jobs of type `batch` and `sysbatch`"),
             ("parameterized {}", "2:1 `parameterized` is for jobs of type `batch` and `sysbatch`"),
             ("type = \"batch\"\nperiodic {}", "3:1 `periodic` has no `crons`"),
+            ("type = \"batch\"\nperiodic { cron = \"\" }", "3:1 `periodic` has no `crons`"),
+            ("type = \"batch\"\nperiodic { crons = [] }", "3:1 `periodic` has no `crons`"),
             (
                 "type = \"batch\"\nperiodic {\ncron = \"@daily\"\ncrons = [\"@hourly\"]\n}",
                 "4:8 `cron` and `crons` exclude each other",

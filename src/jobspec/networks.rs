@@ -85,6 +85,8 @@ impl Builder<'_> {
             let message = format!("an alloc has at most {} ports", limits::PORTS);
             fields.error(one_more.name_span, "port", message, None);
         }
+        // Without effect, and of the type that Nomad requires.
+        fields.integer("mbits", 0..=u64::from(u32::MAX));
         let mode = mode(&fields);
         let requests = ports.iter().filter_map(|port| Some((self.port(port, &fields, &mode)?, port.name_span.clone())));
         let (ports, places) = requests.unzip();

@@ -94,6 +94,11 @@ impl Builder<'_> {
     }
 
     fn comparison(&self, key: &Span, fields: &Fields<'_>) -> Option<Comparison> {
+        if let Some((text, word)) = distinct_suggestion(fields) {
+            let message = format!("there is no operator {}", quote(&text.value));
+            fields.error(&text.span, "operator", message, Some(format!("did you mean `{word}`?")));
+            return None;
+        }
         let attribute = target(key, fields);
         let (operator, value) = operator_and_value(key, fields)?;
         let attribute = attribute?;
@@ -107,6 +112,17 @@ impl Builder<'_> {
     }
 }
 
+/// A slip in one of the operators that need no attribute, and what was meant.
+fn distinct_suggestion(fields: &Fields<'_>) -> Option<(Spanned<String>, &'static str)> {
+    let text = fields.entry("operator")?.value.text()?;
+    if fields.stanza_name() != words::NODE_CONSTRAINT.name || Operator::named(text).is_some() {
+        return None;
+    }
+    let known = Operator::ALL.into_iter().map(Operator::as_str).chain([DISTINCT_HOSTS, DISTINCT_PROPERTY]);
+    let word = nearest(text, known).filter(|word| word.starts_with("distinct_"))?;
+    Some((fields.text("operator")?, word))
+}
+
 /// The attribute of a node, as it is written: a reference, or a text that stands for itself.
 fn target(key: &Span, fields: &Fields<'_>) -> Option<Spanned<String>> {
     if fields.entry("attribute").is_none() {
@@ -117,7 +133,8 @@ fn target(key: &Span, fields: &Fields<'_>) -> Option<Spanned<String>> {
     let at = fields.template("attribute")?;
     if !at.value.starts_with("${") {
         let message = format!("{} is no reference: the text itself is compared", quote(&at.value));
-        let advice = Some(format!("write \"${{attr.{}}}\" for the node's value", at.value.trim_start_matches("attr.")));
+        let name = at.value.trim_matches(['$', '{', '}']);
+        let advice = Some(format!("write \"${{attr.{}}}\" for the node's value", name.trim_start_matches("attr.")));
         fields.problems().warn(&at.span, &fields.path_of("attribute"), message, advice);
     }
     Some(at)
@@ -170,7 +187,8 @@ fn value_for(
         (false, None) => Some((operator, Spanned { value: String::new(), span: key.clone() })),
         (false, Some(value)) => {
             let message = format!("the operator {} takes no `value`", quote(operator.as_str()));
-            fields.error(&value.span, "value", message, Some("remove it".to_owned()));
+            let advice = "compare with operator = \"=\", or test without a `value` that it is set".to_owned();
+            fields.error(&value.span, "value", message, Some(advice));
             None
         }
         (true, None) => {

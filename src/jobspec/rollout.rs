@@ -250,7 +250,7 @@ impl Builder<'_> {
             self.scaling_bounds(&fields, one.name_span);
             if let Some(at) = fields.text("type").filter(|at| !at.value.is_empty() && at.value != kind) {
                 let message = format!("the `type` of this `scaling` is {}, not {}", quote(&kind), quote(&at.value));
-                fields.error(&at.span, "type", message, Some("leave it out".to_owned()));
+                fields.error(&at.span, "type", message, Some(format!("write type = {kind:?}")));
             }
         }
     }

@@ -76,7 +76,8 @@ impl Builder<'_> {
         let provider = fields.choice("provider", &providers).map_or(ServiceProvider::Consul, |at| at.value);
         if provider == ServiceProvider::Consul && !self.seen.contains(&"service") {
             self.seen.push("service");
-            let advice = Some("provider = \"nomad\" says the same without Consul".to_owned());
+            let advice = "provider = \"nomad\" says the same without Consul".to_owned();
+            let advice = Some(advice).filter(|_| !needs_consul(body));
             self.problems.warn(span, &path, format!("`service`: {CONSUL}"), advice);
         }
         self.check_connect(&fields, provider, place);
@@ -85,10 +86,11 @@ impl Builder<'_> {
         let address = fields.template("address").map(|at| at.value).filter(|address| !address.is_empty());
         if let (Some(_), Some(at)) = (&address, mode.as_ref().filter(|at| at.value != AddressMode::Auto)) {
             let message = format!("`address` excludes address_mode = \"{}\"", at.value.as_str());
-            fields.error(&at.span, "address_mode", message, Some("remove one of them".to_owned()));
+            let advice = Some("address_mode = \"auto\" advertises the `address`".to_owned());
+            fields.error(&at.span, "address_mode", message, advice);
         }
         self.check_mode(&fields, mode.as_ref(), place);
-        let port = port(&fields);
+        let port = self.service_port(&fields, place);
         let is_driver = mode.as_ref().is_some_and(|at| at.value == AddressMode::Driver);
         self.check_port(&fields, port.as_ref(), is_driver, place);
         let task = fields.text("task").map(|at| {
@@ -183,6 +185,26 @@ impl Builder<'_> {
         fields.error(&at.span, "address_mode", message, None);
     }
 
+    /// A label of digits is looked up before the text is a number.
+    fn service_port(&self, fields: &Fields<'_>, place: ServiceLocation<'_>) -> Option<Spanned<ServicePort>> {
+        let Spanned { value, span } = fields.template("port").filter(|at| !at.value.is_empty())?;
+        if !value.bytes().all(|b| b.is_ascii_digit()) || self.labels(place).any(|label| label == value) {
+            return Some(Spanned { value: ServicePort::Label(value), span });
+        }
+        let number = value.parse::<u16>().ok().filter(|number| *number > 0);
+        if number.is_none() {
+            fields.error(&span, "port", format!("{} is no port: it is 1 to 65535", quote(&value)), None);
+        }
+        number.map(|number| Spanned { value: ServicePort::Number(number), span })
+    }
+
+    /// Of the ports that a service can see.
+    fn labels<'a>(&'a self, place: ServiceLocation<'a>) -> impl Iterator<Item = &'a str> {
+        let is_seen =
+            move |of: Option<&TaskName>| of.is_none_or(|of| place.task.is_some_and(|task| of.as_str() == task));
+        self.ports.iter().filter(move |port| is_seen(port.task.as_ref())).map(|port| port.label.as_str())
+    }
+
     /// Nomad's rule: a label stands in a network that the service can see.
     fn check_port(
         &self,
@@ -192,12 +214,10 @@ impl Builder<'_> {
         place: ServiceLocation<'_>,
     ) {
         let Some(Spanned { value: ServicePort::Label(label), span }) = port else { return };
-        let is_seen = |of: Option<&TaskName>| of.is_none_or(|of| place.task.is_some_and(|task| of.as_str() == task));
-        let known = || self.ports.iter().filter(|port| is_seen(port.task.as_ref())).map(|port| port.label.as_str());
-        if label.contains("${") || is_driver || known().any(|port| port == label) {
+        if label.contains("${") || is_driver || self.labels(place).any(|port| port == label) {
             return;
         }
-        let near = nearest(label, known()).map(|near| format!("did you mean `{near}`?"));
+        let near = nearest(label, self.labels(place)).map(|near| format!("did you mean `{near}`?"));
         let message = format!("no `network` has a port {}", quote(label));
         let advice = near.or_else(|| Some(format!("add network {{ port \"{label}\" {{}} }} to the group")));
         fields.error(span, "port", message, advice);
@@ -247,7 +267,9 @@ impl Builder<'_> {
             fields.integer(key, 0..=MOST_IN_A_ROW).map_or(0, |at| u32::try_from(at.value).unwrap_or(u32::MAX))
         };
         let rows = ["success_before_passing", "failures_before_critical", "failures_before_warning"].map(row);
-        let given_port = port(&fields);
+        // Without effect, and of the type that Nomad requires.
+        fields.bool("expose");
+        let given_port = self.service_port(&fields, outer.place);
         let probe = self.probe(&fields, span, outer)?;
         let is_script = matches!(probe, CheckProbe::Script { .. });
         if rows.iter().any(|n| *n > 0) && is_script {
@@ -361,19 +383,17 @@ fn restart_of(own: Option<RestartFields>, outer: Option<RestartFields>) -> Optio
     })
 }
 
-fn port(fields: &Fields<'_>) -> Option<Spanned<ServicePort>> {
-    let Spanned { value, span } = fields.template("port")?;
-    if value.is_empty() {
-        return None;
-    }
-    if value.bytes().all(|b| b.is_ascii_digit()) {
-        let number = value.parse::<u16>().ok().filter(|number| *number > 0);
-        if number.is_none() {
-            fields.error(&span, "port", format!("{} is no port: it is 1 to 65535", quote(&value)), None);
-        }
-        return number.map(|number| Spanned { value: ServicePort::Number(number), span });
-    }
-    Some(Spanned { value: ServicePort::Label(value), span })
+/// Whether it has what Nomad permits with Consul alone.
+fn needs_consul(service: &StanzaBody) -> bool {
+    let is_consul = |check: &StanzaBody| {
+        let kinds = check.entries.iter().filter(|entry| entry.key == "type").filter_map(|entry| entry.value.text());
+        kinds.into_iter().any(|kind| matches!(kind, "script" | "grpc"))
+    };
+    service.entries.iter().any(|entry| match (entry.key.as_str(), &entry.value.value) {
+        ("connect", _) => true,
+        ("check", Literal::Object(check)) => is_consul(check),
+        _ => false,
+    })
 }
 
 fn address_mode(fields: &Fields<'_>) -> Option<Spanned<AddressMode>> {

@@ -125,6 +125,38 @@ fn service_without_the_rules_of_nomad_is_refused_with_its_place() {
 }
 
 #[test]
+fn service_port_of_digits_is_a_label_before_it_is_a_number() {
+    let ports = "network {\n  port \"0\" {\n    static = 64738\n  }\n  port \"8080\" {}\n}\n";
+    let service = |port: &str| format!("service {{\n  name = \"a\"\n  port = {port}\n{TCP}\n}}");
+    let port_of = |text: &str| {
+        let text = file("", "").replacen("    network {\n      port \"http\" {}\n    }\n", text, 1);
+        let job = parse("x.hcl", &text).unwrap_or_else(|errors| panic!("{errors}")).job;
+        job.groups[0].services[0].port.clone()
+    };
+    for (port, expected) in [
+        ("\"0\"", ServicePort::Label("0".to_owned())),
+        ("8080", ServicePort::Label("8080".to_owned())),
+        ("\"8081\"", ServicePort::Number(8081)),
+    ] {
+        assert_eq!(port_of(&format!("{ports}{}", service(port))), Some(expected), "{port}");
+    }
+}
+
+#[test]
+fn advice_for_consul_is_given_where_nomad_takes_the_service_without_it() {
+    let warned = |in_group: &str| -> Vec<Option<String>> {
+        let warnings = parse("x.hcl", &file(in_group, "")).unwrap_or_else(|errors| panic!("{errors}")).warnings;
+        let of_service = warnings.into_iter().filter(|warning| warning.message.contains("`service`"));
+        of_service.map(|warning| warning.suggestion).collect()
+    };
+    let script = TCP.replace("\"tcp\"", "\"script\"\n  command = \"x\"");
+    let service = |check: &str| format!("service {{\n  name = \"a\"\n  port = \"http\"\n{check}\n}}");
+    let advice = "provider = \"nomad\" says the same without Consul".to_owned();
+    assert_eq!(warned(&service(TCP)), [Some(advice)]);
+    assert_eq!(warned(&service(&script)), [None]);
+}
+
+#[test]
 fn health_rule_of_a_group_is_its_update_over_that_of_the_job() {
     let rule = |in_job: &str, in_group: &str, kind: &str| {
         let text = file(in_group, "").replacen("  group", &format!("  type = \"{kind}\"\n{in_job}\n  group"), 1);

@@ -51,10 +51,22 @@ pub(super) fn foreign(text: &str, offset: usize, message: &str) -> Option<(Span,
         let length = text.get(at..)?.find(['}', '\n']).map_or(3, |end| end + 1);
         return Some((at..at + length, "`#` begins a comment of HCL inside of a `${...}`"));
     }
+    if let Some(at) = text.get(offset..).filter(|_| message == "expected `{`").and_then(template_in_label) {
+        let at = offset + at;
+        let length = text.get(at..)?.find(['}', '"', '\n']).map_or(2, |end| end + 1);
+        return Some((at..at + length, "the name of a stanza is a plain text, in which nothing is evaluated"));
+    }
     let heredoc = text.get(offset..).filter(|_| message.contains("heredoc end delimiter"))?;
     let at = offset + foreign_percent(heredoc)?;
     let length = text.get(at..)?.find(['}', '\n']).map_or(2, |end| end + 1);
     Some((at..at + length, "`%{` begins a directive of HCL, and this is none"))
+}
+
+/// Where a `${` stands in the label that begins a text.
+fn template_in_label(text: &str) -> Option<usize> {
+    let label = text.strip_prefix('"')?.split(['"', '\n']).next()?;
+    let found = label.match_indices("${").find(|(at, _)| !label[..*at].ends_with('$'));
+    found.map(|(at, _)| at + 1)
 }
 
 /// A file that another program is to render first.
@@ -103,6 +115,10 @@ mod tests {
             ("a = <<E\nx\n%{iffy}\nE\n", "x", heredoc, Some("%{iffy}")),
             ("a = <<E\nx %%{http_code} %{ if a }b%{ endif }\nE\n", "x", heredoc, None),
             ("a = <<E\nx %{http_code}\nE\n", "x", "expected `}`", None),
+            ("job \"a-${X}\" {\n}", "\"a", "expected `{`", Some("${X}")),
+            ("job \"${X}\" {\n}", "\"$", "expected `{`", Some("${X}")),
+            ("job \"a-$${X}\" b {\n}", "\"a", "expected `{`", None),
+            ("job \"a\" \"b\" c", "\"b", "expected `{`", None),
         ] {
             let found = foreign(text, text.find(stop).unwrap(), message);
             assert_eq!(found.map(|(span, _)| &text[span]), expected, "{text}");

@@ -257,7 +257,7 @@ fn problem_in_a_device_is_reported_with_its_place() {
         (memory(""), "7:1 the operator `=` needs a `value` (add value = \"...\")".to_owned()),
         (
             memory("operator = \"is_set\"\nvalue = 5"),
-            "10:9 the operator `is_set` takes no `value` (remove it)".to_owned(),
+            "10:9 the operator `is_set` takes no `value` (compare with operator = \"=\", or test without a `value` that it is set)".to_owned(),
         ),
         (memory("operator = \"=>\"\nvalue = 5"), "9:12 there is no operator `=>` (did you mean `>=`?)".to_owned()),
         (
@@ -380,6 +380,14 @@ fn unresolvable_references_are_reported_with_their_place() {
         (
             "env {\n  A = \"${attr.cpu.arc}\"\n}",
             "6:8 `${attr.cpu.arc}` can never be resolved: there is no such attribute (did you mean `attr.cpu.arch`?)",
+        ),
+        (
+            "env {\n  A = \"${node.meta.rack}\"\n}",
+            "6:8 `${node.meta.rack}` can never be resolved: there is no such attribute (the node's metadata is `${meta.rack}`)",
+        ),
+        (
+            "env {\n  A = \"${attr.platform.aws.ami-id}\"\n}",
+            "6:8 `${attr.platform.aws.ami-id}` can never be resolved: there is no such attribute (docs/hcl.md lists the attributes of the host)",
         ),
         (
             "env {\n  A = \"${job.id}\"\n}",

@@ -1,8 +1,19 @@
 //! Stanzas without effect on one host: their fields are not read, and what Nomad's parser refuses of them is refused.
 
 use super::diagnostic::{Problems, quote};
-use super::fields::{Fields, Stanza, Word};
+use super::fields::{Fields, Shape, Stanza, Word};
 use super::tree::{StanzaBody, join};
+
+/// Of these the value is a list of texts, of all others a text, a number or a boolean.
+const LISTS: [&str; 7] = [
+    "args",
+    "aud",
+    "tags",
+    "exclude_inbound_ports",
+    "exclude_outbound_ports",
+    "exclude_outbound_cidrs",
+    "exclude_uids",
+];
 
 /// A stanza, and those of its inner ones whose words are known too. The content of all others is free.
 pub(super) struct UnreadStanza {
@@ -162,6 +173,13 @@ impl UnreadStanza {
         for word in self.needed.iter().filter(|word| fields.entry(word).is_none()) {
             let message = format!("{} has no {}", quote(self.stanza.name), quote(word));
             fields.error(&body.span, word, message, None);
+        }
+        for word in self.stanza.words.iter().filter(|word| word.shape == Shape::Value) {
+            // What is wrong is reported.
+            let _ = match LISTS.contains(&word.name) {
+                true => fields.templates(word.name).is_some(),
+                false => fields.template(word.name).is_some(),
+            };
         }
         check(&fields, self.inner);
     }

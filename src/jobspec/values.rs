@@ -82,7 +82,8 @@ pub(super) fn lifecycle(fields: &Fields<'_>, key: Option<&Span>) -> Option<Lifec
     match sidecar {
         Some(at) if at.value && hook == LifecycleHook::Poststop => {
             let message = "a `poststop` task is no sidecar: nothing is left to run beside";
-            fields.problems().warn(&at.span, &fields.path_of("sidecar"), message, Some("remove it".to_owned()));
+            let advice = "write sidecar = false, or hook = \"poststart\" for a task that runs beside".to_owned();
+            fields.problems().warn(&at.span, &fields.path_of("sidecar"), message, Some(advice));
             Some(Lifecycle { hook, sidecar: false })
         }
         sidecar => Some(Lifecycle { hook, sidecar: sidecar.is_some_and(|at| at.value) }),
@@ -213,7 +214,7 @@ pub(super) fn datacenters(job: &Fields<'_>) -> Vec<String> {
     }
     let checked = named.into_iter().map(|Spanned { value, span }| {
         if value.is_empty() {
-            let advice = "remove it: `[\"*\"]` is any datacenter".to_owned();
+            let advice = "name it, or write \"*\" for any datacenter".to_owned();
             job.error(&span, "datacenters", "the name of a datacenter is empty", Some(advice));
         }
         value

@@ -58,7 +58,8 @@ impl Builder<'_> {
         }
         if let Some(entry) = fields.entry("mount_options") {
             let message = "a volume of type `host` has no `mount_options`: they are for CSI volumes";
-            fields.error(&entry.key_span, "mount_options", message, Some("remove them".to_owned()));
+            let advice = "give them to the host's own mount of the directory".to_owned();
+            fields.error(&entry.key_span, "mount_options", message, Some(advice));
         }
         if let Some(at) = access.filter(|at| at.value && !read_only) {
             let message = "this `access_mode` is for reading, and the volume is not read-only";

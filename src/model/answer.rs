@@ -37,7 +37,7 @@ pub enum Detail {
 }
 
 /// What stands over TCP for a reason in free text: that of a failed start cites the command, the directory, the `PATH`.
-pub const WITHHELD: &str = "the reason is on the Unix socket only";
+pub const WITHHELD: &str = "details are on the Unix socket only";
 
 impl Detail {
     /// An event as this reader may see it.

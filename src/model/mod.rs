@@ -24,6 +24,7 @@ pub mod event;
 pub mod exponential;
 #[cfg(test)]
 pub mod fuzzed;
+pub mod go_regex;
 pub mod host;
 pub mod id;
 pub mod job;

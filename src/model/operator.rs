@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 
 use super::attribute::Attribute;
+use super::go_regex::from_go;
 use super::version::{DottedVersion, VersionRange};
 use super::words;
 
@@ -61,7 +62,9 @@ impl Operator {
         match self {
             Operator::Version => VersionRange::parse(value).map(|_| ()).ok_or(BadPattern::Version),
             Operator::Semver => VersionRange::parse_semver(value).map(|_| ()).ok_or(BadPattern::Version),
-            Operator::Regexp => regex::Regex::new(value).map(|_| ()).map_err(|e| BadPattern::Regexp(flat(&e))),
+            Operator::Regexp => {
+                regex::Regex::new(&from_go(value)).map(|_| ()).map_err(|e| BadPattern::Regexp(flat(&e)))
+            }
             Operator::Equal
             | Operator::NotEqual
             | Operator::Less
@@ -95,7 +98,7 @@ impl Operator {
             Operator::GreaterOrEqual => compared(Ordering::is_ge),
             Operator::Version => in_range(&text(), requested).unwrap_or(false),
             Operator::Semver => in_semver_range(&text(), requested).unwrap_or(false),
-            Operator::Regexp => regex::Regex::new(requested).is_ok_and(|regex| regex.is_match(&text())),
+            Operator::Regexp => regex::Regex::new(&from_go(requested)).is_ok_and(|regex| regex.is_match(&text())),
             Operator::SetContains => items(requested).all(|word| items(&text()).any(|there| there == word)),
             Operator::SetContainsAny => items(requested).any(|word| items(&text()).any(|there| there == word)),
             Operator::IsSet => true,

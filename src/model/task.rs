@@ -153,7 +153,7 @@ pub enum Failure {
 impl Failure {
     pub fn text(self) -> &'static str {
         match self {
-            Failure::RestartsUsedUp => "restarts used up",
+            Failure::RestartsUsedUp => "restarts exhausted",
             Failure::NoRestarts => "no restarts allowed",
             Failure::Unrecoverable => "trying again cannot help",
             Failure::NotSetUp => "not set up",

@@ -15,17 +15,17 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::ObservedSource;
-use super::facts;
 use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id, is_number};
+use super::runtime_json;
 use super::runtime_queries::{QueryTarget, Runtime};
 use crate::host::roots::Roots;
-use crate::host::untrusted::component;
+use crate::host::untrusted::{self, component};
 use crate::model::alloc::AllocSource;
 
 pub static CONTAINERD: ObservedSource = ObservedSource {
     word: AllocSource::Containerd,
     recognise,
-    runtime: Some(|places| Box::new(ContainerdRuntime(places.roots.clone()))),
+    runtime: Some(|paths| Box::new(ContainerdRuntime(paths.roots.clone()))),
 };
 
 /// Bundle directories per namespace: containerd's, and those of k3s and RKE2.
@@ -148,7 +148,7 @@ fn bundles(roots: &Roots, namespace: Option<&str>, id: &str) -> impl Iterator<It
     let of_namespaces = |bundles: &str| -> Vec<PathBuf> {
         let bundles = roots.file(bundles);
         let all_namespaces =
-            || facts::directories(&bundles).into_iter().filter(|of| !of.ends_with(OF_DOCKER)).collect();
+            || untrusted::subdirectories(&bundles).into_iter().filter(|of| !of.ends_with(OF_DOCKER)).collect();
         let named =
             |namespace: &str| component(namespace).map(|namespace| bundles.join(namespace)).into_iter().collect();
         namespace.map_or_else(all_namespaces, named)
@@ -156,9 +156,9 @@ fn bundles(roots: &Roots, namespace: Option<&str>, id: &str) -> impl Iterator<It
     let found: Vec<PathBuf> = BUNDLES.into_iter().flat_map(of_namespaces).collect();
     found.into_iter().filter_map(move |directory| {
         let namespace = directory.file_name()?.to_str()?.to_owned();
-        let spec = facts::json(&directory, &[id, "config.json"])?;
+        let spec = runtime_json::read_file(&directory, &[id, "config.json"])?;
         let cgroup = spec["linux"]["cgroupsPath"].as_str().map(str::to_owned);
-        Some(ShimBundle { namespace, annotations: facts::texts(&spec["annotations"]), cgroup })
+        Some(ShimBundle { namespace, annotations: runtime_json::string_fields(&spec["annotations"]), cgroup })
     })
 }
 

@@ -20,9 +20,9 @@ use serde_json::Value;
 use super::ObservedSource;
 use super::containerd;
 use super::exits::ExitFacts;
-use super::facts;
 use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id, short_id};
-use super::runtime_queries::{EndAnswer, QueryTarget, Runtime, RuntimePlaces, WaitingContainer};
+use super::runtime_json;
+use super::runtime_queries::{EndAnswer, QueryTarget, Runtime, RuntimePaths, WaitingContainer};
 use crate::host::http::{Address, Client};
 use crate::host::peer::Trust;
 use crate::host::roots::Roots;
@@ -67,10 +67,10 @@ pub fn recognise_by_name(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     is_container_id(at.name()).then(|| RecognisedTask::container(AllocSource::Docker, at.name()).into())
 }
 
-fn runtime(places: &RuntimePlaces) -> Box<dyn Runtime> {
-    let containers = places.roots.file("/var/lib/docker/containers");
-    let engine = DockerApi::new(places.docker.clone(), Some(containers), "docker");
-    Box::new(DockerRuntime { engine, roots: places.roots.clone(), is_root_known: false })
+fn runtime(paths: &RuntimePaths) -> Box<dyn Runtime> {
+    let containers = paths.roots.file("/var/lib/docker/containers");
+    let engine = DockerApi::new(paths.docker.clone(), Some(containers), ContainerEngine::Docker);
+    Box::new(DockerRuntime { engine, roots: paths.roots.clone(), is_root_known: false })
 }
 
 /// Names and exits from the Docker API.
@@ -127,13 +127,30 @@ impl Runtime for DockerRuntime {
     }
 }
 
+/// Who implements the Docker API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContainerEngine {
+    Docker,
+    Podman,
+}
+
+impl ContainerEngine {
+    /// The value of the label `driver` of its containers.
+    fn driver(self) -> &'static str {
+        match self {
+            ContainerEngine::Docker => "docker",
+            ContainerEngine::Podman => "podman",
+        }
+    }
+}
+
 /// The Docker API, which Podman implements too. Requests carry no version, because daemons reject old versions: Docker
 /// 29 accepts 1.44 and later. The fields that are read are the same in all versions.
 pub struct DockerApi {
     socket: PathBuf,
     /// Directory with one configuration file per container.
     containers: Option<PathBuf>,
-    driver: &'static str,
+    engine: ContainerEngine,
     client: Option<Client>,
     /// The last request found no daemon behind the socket.
     is_unreachable: bool,
@@ -142,15 +159,15 @@ pub struct DockerApi {
 }
 
 impl DockerApi {
-    pub fn new(socket: PathBuf, containers: Option<PathBuf>, driver: &'static str) -> DockerApi {
-        DockerApi { socket, containers, driver, client: None, is_unreachable: false, renames_read: now().as_secs() }
+    pub fn new(socket: PathBuf, containers: Option<PathBuf>, engine: ContainerEngine) -> DockerApi {
+        DockerApi { socket, containers, engine, client: None, is_unreachable: false, renames_read: now().as_secs() }
     }
 
     fn get(&mut self, target: &str) -> Option<Vec<u8>> {
         if self.client.is_none() {
             let mut client = Client::new(Address::Unix(self.socket.clone()), Trust::OwnUser).ok()?;
             client.set_timeout(PATIENCE);
-            client.set_largest_answer(facts::LARGEST);
+            client.set_largest_answer(runtime_json::LARGEST);
             self.client = Some(client);
         }
         match self.client.as_mut()?.get(target, &[]) {
@@ -160,7 +177,7 @@ impl DockerApi {
             }
             Err(error) => {
                 self.is_unreachable = self.socket.exists();
-                tracing::debug!(driver = self.driver, %error, "container runtime request failed");
+                tracing::debug!(driver = self.engine.driver(), %error, "container runtime request failed");
                 self.client = None;
                 None
             }
@@ -176,7 +193,7 @@ impl DockerApi {
     fn list(&mut self, id: &str) -> Option<Vec<Value>> {
         let filters = format!("%7B%22id%22%3A%5B%22{id}%22%5D%7D");
         let body = self.get(&format!("/containers/json?all=1&filters={filters}"))?;
-        match facts::parse(&body)? {
+        match runtime_json::parse(&body)? {
             Value::Array(all) => Some(all),
             _ => None,
         }
@@ -187,18 +204,18 @@ impl DockerApi {
         let all = self.list(id)?;
         let of = all.iter().find(|container| container["Id"] == id)?;
         let created_at = of["Created"].as_u64().and_then(|at| at.checked_mul(1_000_000_000)).map(Timestamp);
-        let named = naming(of["Names"][0].as_str()?, &of["Labels"], created_at, self.driver)?;
+        let named = naming(of["Names"][0].as_str()?, &of["Labels"], created_at, self.engine.driver())?;
         Some(TaskNaming { image: image(&of["Image"]), ..named })
     }
 
     fn inspect(&mut self, id: &str) -> Option<Value> {
         let answer = self.get(&format!("/containers/{id}/json"));
-        answer.and_then(|body| facts::parse(&body))
+        answer.and_then(|body| runtime_json::parse(&body))
     }
 
     /// Where the daemon keeps its files. Source: `DockerRootDir` of `/info`.
     fn root_directory(&mut self) -> Option<PathBuf> {
-        let info = facts::parse(&self.get("/info")?)?;
+        let info = runtime_json::parse(&self.get("/info")?)?;
         let path = PathBuf::from(info["DockerRootDir"].as_str()?);
         let is_plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
         (path.is_absolute() && is_plain).then_some(path)
@@ -206,7 +223,7 @@ impl DockerApi {
 
     /// The daemon's own record of a container, which is there while the daemon does not respond.
     fn of_file(&self, id: &str) -> Option<Value> {
-        facts::json(self.containers.as_ref()?, &[id, "config.v2.json"])
+        runtime_json::read_file(self.containers.as_ref()?, &[id, "config.v2.json"])
     }
 
     /// Whether the end of a life was requested; `None`: its events are not complete yet. `ended_at`: not later than its
@@ -231,14 +248,14 @@ impl DockerApi {
     }
 
     fn events_of(&mut self, filters: &str, since: u64, until: Duration) -> Option<Vec<Value>> {
-        let span = match self.driver {
+        let span = match self.engine {
             // Podman 4.3 answers with nothing if `until` is not in the future. Docker does not know `stream`.
-            "podman" => format!("stream=false&since={since}"),
+            ContainerEngine::Podman => format!("stream=false&since={since}"),
             // Up to this moment: with whole seconds the newest ones would be left out.
-            _ => format!("since={since}&until={}.{:09}", until.as_secs(), until.subsec_nanos()),
+            ContainerEngine::Docker => format!("since={since}&until={}.{:09}", until.as_secs(), until.subsec_nanos()),
         };
         let body = self.get(&format!("/events?{span}&filters={filters}"))?;
-        Some(facts::parse_all(&body))
+        Some(runtime_json::parse_all(&body))
     }
 }
 
@@ -318,7 +335,7 @@ impl Runtime for DockerApi {
         let id = target.found.container.as_deref()?;
         self.listed(id).or_else(|| {
             let container = self.inspect(id).or_else(|| self.of_file(id))?;
-            named(&container, self.driver)
+            named(&container, self.engine.driver())
         })
     }
 
@@ -332,7 +349,7 @@ impl Runtime for DockerApi {
 
     fn restarting(&mut self) -> Option<BTreeSet<String>> {
         let body = self.get(&format!("/containers/json?all=1&filters={RESTARTING}"))?;
-        let Value::Array(all) = facts::parse(&body)? else { return None };
+        let Value::Array(all) = runtime_json::parse(&body)? else { return None };
         Some(all.iter().filter_map(|container| container["Id"].as_str()).map(str::to_owned).collect())
     }
 
@@ -343,7 +360,7 @@ impl Runtime for DockerApi {
         for id in ids.take_while(|_| Instant::now() < until) {
             let Some(container) = self.inspect(&id) else { continue };
             let end = exit_of_state(&container["State"], None);
-            let naming = named(&container, self.driver);
+            let naming = named(&container, self.engine.driver());
             // Otherwise it has begun meanwhile.
             if let (true, EndAnswer::Exit(last), Some(naming)) = (container["State"]["Restarting"] == true, end, naming)
             {
@@ -391,7 +408,7 @@ impl Runtime for DockerApi {
 
 /// Interprets the state that the daemon reports, or keeps in its file, for an ended life.
 pub fn exit_of_state(state: &Value, ended_at: Option<Timestamp>) -> EndAnswer {
-    let moment = |name: &str| state[name].as_str().and_then(facts::moment);
+    let moment = |name: &str| state[name].as_str().and_then(runtime_json::moment);
     // A container that lives for milliseconds may end before the daemon's own start time. The kernel reports its exit
     // then.
     if moment("StartedAt").is_some_and(|started_at| ended_at.is_some_and(|ended_at| started_at > ended_at)) {
@@ -409,7 +426,7 @@ pub fn exit_of_state(state: &Value, ended_at: Option<Timestamp>) -> EndAnswer {
 }
 
 fn named(container: &Value, driver: &str) -> Option<TaskNaming> {
-    let created_at = container["Created"].as_str().and_then(facts::moment);
+    let created_at = container["Created"].as_str().and_then(runtime_json::moment);
     let named = naming(container["Name"].as_str()?, &container["Config"]["Labels"], created_at, driver)?;
     Some(TaskNaming { image: image(&container["Config"]["Image"]), ..named })
 }
@@ -424,7 +441,7 @@ fn naming(name: &str, labels: &Value, created_at: Option<Timestamp>, driver: &st
     if name.is_empty() {
         return None;
     }
-    let labels = facts::texts(labels);
+    let labels = runtime_json::string_fields(labels);
     let known = TaskNaming { driver: Some(driver.to_owned()), created_at, ..TaskNaming::of(name) };
     let naming = of_nomad(name, &labels, &known).unwrap_or_else(|| of_compose(&labels, known));
     Some(TaskNaming { labels: labels.into_iter().collect(), ..naming })
@@ -491,7 +508,7 @@ mod tests {
         let socket = dir.path().join("d.sock");
         let listener = UnixListener::bind(&socket).unwrap();
         let daemon = std::thread::spawn(move || newer_docker(&listener));
-        let mut engine = DockerApi::new(socket, None, "docker");
+        let mut engine = DockerApi::new(socket, None, ContainerEngine::Docker);
         let named = engine.listed("0f").unwrap();
         assert_eq!((named.native.as_str(), named.image.as_deref()), ("web-1", Some("web:2")));
         drop(engine);
@@ -519,7 +536,7 @@ mod tests {
             }
             requests
         });
-        let mut engine = DockerApi::new(socket, None, "docker");
+        let mut engine = DockerApi::new(socket, None, ContainerEngine::Docker);
         engine.renames_read = 5;
         assert_eq!((engine.renamed(), engine.renamed()), (vec!["0f".repeat(32)], Vec::new()));
         let read = engine.renames_read;
@@ -565,7 +582,8 @@ mod tests {
         let ended =
             json!({"HasBeenManuallyStopped": true, "State": {"ExitCode": 7, "FinishedAt": "1970-01-01T00:00:03Z"}});
         std::fs::write(record.join("config.v2.json"), ended.to_string()).unwrap();
-        let engine = DockerApi::new(socket.clone(), Some(roots.file("/var/lib/docker/containers")), "docker");
+        let engine =
+            DockerApi::new(socket.clone(), Some(roots.file("/var/lib/docker/containers")), ContainerEngine::Docker);
         let mut docker = DockerRuntime { engine, roots, is_root_known: false };
         let found = RecognisedTask::container(AllocSource::Docker, &id);
         let target =
@@ -615,7 +633,7 @@ mod tests {
         let list = json!([{"Id": id, "State": "restarting"}]);
         let bodies = vec![restarts.to_string(), String::new(), list.to_string(), "[]".to_owned(), "{}".to_owned()];
         let daemon = answering_docker(listener, bodies);
-        let mut engine = DockerApi::new(socket, None, "docker");
+        let mut engine = DockerApi::new(socket, None, ContainerEngine::Docker);
         let found = RecognisedTask::container(AllocSource::Docker, &id);
         let target =
             QueryTarget { path: format!("/docker/{id}"), found, directories: Vec::new(), about: QuestionTopic::Name };
@@ -644,7 +662,7 @@ mod tests {
         let bodies =
             vec![json!(list).to_string(), container("/web-1", true), "{}".to_owned(), container("/web-3", false)];
         let daemon = answering_docker(listener, bodies);
-        let mut engine = DockerApi::new(socket, None, "docker");
+        let mut engine = DockerApi::new(socket, None, ContainerEngine::Docker);
         let all = engine.waiting();
         let [only] = &*all else { panic!("{all:?}") };
         assert_eq!((&only.id, only.naming.native.as_str()), (&ids[0], "web-1"), "the others are gone, or run again");
@@ -671,10 +689,10 @@ mod tests {
         let socket = dir.path().join("d.sock");
         let listener = UnixListener::bind(&socket).unwrap();
         let daemon = std::thread::spawn(move || endless_docker(&listener));
-        let mut engine = DockerApi::new(socket, None, "docker");
+        let mut engine = DockerApi::new(socket, None, ContainerEngine::Docker);
         assert_eq!(engine.get("/containers/json"), None);
         let taken = daemon.join().unwrap();
-        assert!(taken < 4 * facts::LARGEST, "{taken} bytes");
+        assert!(taken < 4 * runtime_json::LARGEST, "{taken} bytes");
     }
 
     #[test]
@@ -791,7 +809,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
         std::fs::create_dir(dir.path().join(id)).unwrap();
-        let mut engine = DockerApi::new(dir.path().join("none.sock"), Some(dir.path().to_owned()), "docker");
+        let mut engine =
+            DockerApi::new(dir.path().join("none.sock"), Some(dir.path().to_owned()), ContainerEngine::Docker);
         let found = RecognisedTask::container(AllocSource::Docker, id);
         let about = super::super::query_queue::QuestionTopic::Name;
         let target = QueryTarget { path: format!("/docker/{id}"), found, directories: Vec::new(), about };

@@ -73,7 +73,7 @@ pub struct RecognisedTask {
     pub source: AllocSource,
     /// The container ID, if the runtime can be asked by it.
     pub container: Option<String>,
-    pub own: AllocCgroup,
+    pub alloc_cgroup: AllocCgroup,
     /// Cgroups below it are part of the task: a container contains no other tasks.
     pub is_closed: bool,
     pub ends_by: ExitRule,
@@ -169,8 +169,8 @@ impl RecognisedTask {
     pub fn container(source: AllocSource, id: &str) -> RecognisedTask {
         let naming = TaskNaming { driver: Some(source.as_str().to_owned()), ..TaskNaming::of(short_id(id)) };
         let ends_by = ExitRule::FirstProcess;
-        let (container, own) = (Some(id.to_owned()), AllocCgroup::Task);
-        RecognisedTask { source, container, own, is_closed: true, ends_by, naming, user: None }
+        let (container, alloc_cgroup) = (Some(id.to_owned()), AllocCgroup::Task);
+        RecognisedTask { source, container, alloc_cgroup, is_closed: true, ends_by, naming, user: None }
     }
     /// A machine or container known by its name.
     pub fn named(source: AllocSource, name: &str) -> RecognisedTask {
@@ -180,7 +180,15 @@ impl RecognisedTask {
             ..TaskNaming::of(name)
         };
         let ends_by = ExitRule::FirstProcess;
-        RecognisedTask { source, container: None, own: AllocCgroup::Task, is_closed: true, ends_by, naming, user: None }
+        RecognisedTask {
+            source,
+            container: None,
+            alloc_cgroup: AllocCgroup::Task,
+            is_closed: true,
+            ends_by,
+            naming,
+            user: None,
+        }
     }
     /// A cgroup that no source matches.
     pub fn plain(path: &str) -> RecognisedTask {
@@ -191,7 +199,7 @@ impl RecognisedTask {
         RecognisedTask {
             source,
             container: None,
-            own: AllocCgroup::Task,
+            alloc_cgroup: AllocCgroup::Task,
             is_closed: false,
             ends_by,
             naming,

@@ -20,10 +20,10 @@ use serde_json::Value;
 use super::ObservedSource;
 use super::containerd::annotations;
 use super::docker::{exit_of_state, facts_of};
-use super::facts;
 use super::identity::{
     AllocCgroup, CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming, is_container_id, short_id,
 };
+use super::runtime_json;
 use super::runtime_queries::{EndAnswer, QueryTarget, Runtime};
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
@@ -33,7 +33,7 @@ use crate::model::units::Timestamp;
 pub static KUBERNETES: ObservedSource = ObservedSource {
     word: AllocSource::Kubernetes,
     recognise,
-    runtime: Some(|places| Box::new(KubernetesRuntime(places.roots.clone()))),
+    runtime: Some(|paths| Box::new(KubernetesRuntime(paths.roots.clone()))),
 };
 
 /// Prefixes of container IDs, and the runtime of each.
@@ -48,11 +48,19 @@ fn recognise_mismatch(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     is_container_id(id).then(|| task(&uid, id, Some(runtime), AllocCgroup::None).into())
 }
 
-fn task(uid: &str, id: &str, runtime: Option<&str>, own: AllocCgroup) -> RecognisedTask {
+fn task(uid: &str, id: &str, runtime: Option<&str>, alloc_cgroup: AllocCgroup) -> RecognisedTask {
     let naming =
         TaskNaming { task: short_id(id).to_owned(), driver: runtime.map(str::to_owned), ..TaskNaming::of(uid) };
     let (source, container) = (AllocSource::Kubernetes, Some(id.to_owned()));
-    RecognisedTask { source, container, own, is_closed: true, ends_by: ExitRule::FirstProcess, naming, user: None }
+    RecognisedTask {
+        source,
+        container,
+        alloc_cgroup,
+        is_closed: true,
+        ends_by: ExitRule::FirstProcess,
+        naming,
+        user: None,
+    }
 }
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
@@ -99,8 +107,8 @@ impl Runtime for KubernetesRuntime {
         let crio = |id| file("/run/containers/storage/overlay-containers", &[id, "userdata", "config.json"]);
         let docker = |id| file(OF_DOCKER, &[id, "config.v2.json"]);
         let reported = annotations(&self.0, "k8s.io", id)
-            .or_else(|| Some(facts::texts(&crio(id)?["annotations"])))
-            .or_else(|| Some(facts::texts(&docker(id)?["Config"]["Labels"])))
+            .or_else(|| Some(runtime_json::string_fields(&crio(id)?["annotations"])))
+            .or_else(|| Some(runtime_json::string_fields(&docker(id)?["Config"]["Labels"])))
             .unwrap_or_default();
         let image = image_of(&reported);
         let names = of_annotations(&reported).or_else(|| self.of_logs(id)).or_else(|| self.of_pod_logs(known))?;
@@ -141,7 +149,7 @@ fn of_containerd(status: &Value) -> EndAnswer {
 
 /// There is no exit code until it has ended. Source: the `state.json` files of CRI-O.
 fn of_crio(state: &Value) -> EndAnswer {
-    let finished_at = state["finished"].as_str().and_then(facts::moment);
+    let finished_at = state["finished"].as_str().and_then(runtime_json::moment);
     match code(&state["exitCode"]) {
         Some(code) => EndAnswer::Exit(facts_of(code, state["oomKilled"] == true, finished_at)),
         None if state["exitCode"].is_null() => EndAnswer::NotYet,
@@ -155,7 +163,7 @@ fn code(annotations: &Value) -> Option<u8> {
 
 impl KubernetesRuntime {
     fn file(&self, directory: &str, components: &[&str]) -> Option<Value> {
-        facts::json(&self.0.file(directory), components)
+        runtime_json::read_file(&self.0.file(directory), components)
     }
     /// The kubelet links each container's log as `<pod>_<namespace>_<container>-<id>.log`.
     fn of_logs(&self, id: &str) -> Option<PodNames> {

@@ -17,7 +17,7 @@ use crate::model::alloc::AllocSource;
 pub static LIBVIRT: ObservedSource = ObservedSource {
     word: AllocSource::Libvirt,
     recognise,
-    runtime: Some(|places| Box::new(LibvirtRuntime(places.roots.clone()))),
+    runtime: Some(|paths| Box::new(LibvirtRuntime(paths.roots.clone()))),
 };
 
 /// A status file has 20 to 100 kB, with a description of each device.

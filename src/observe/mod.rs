@@ -24,7 +24,6 @@ mod containerd;
 mod docker;
 mod earlier_agent;
 pub mod exits;
-mod facts;
 pub mod identity;
 mod journal;
 mod kubernetes;
@@ -35,8 +34,10 @@ mod nomad;
 pub mod observer;
 mod patterns;
 mod podman;
+mod process_environment;
 pub mod processes;
 mod query_queue;
+mod runtime_json;
 pub mod runtime_queries;
 pub mod scanner;
 mod services;
@@ -50,7 +51,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use self::identity::{AllocCgroup, CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming};
-use self::runtime_queries::{Runtime, RuntimePlaces};
+use self::runtime_queries::{Runtime, RuntimePaths};
 use self::table::ObservedAllocs;
 use crate::host::untrusted::own_user;
 use crate::model::alloc::AllocSource;
@@ -118,9 +119,14 @@ impl Config {
         (self.include.is_empty() || any(&self.include)) && !any(&self.exclude)
     }
     /// Applies the workload rules. Returns the index of the rule as well.
-    pub fn ruled(&self, source: AllocSource, own: AllocCgroup, naming: TaskNaming) -> (TaskNaming, Option<usize>) {
+    pub fn ruled(
+        &self,
+        source: AllocSource,
+        alloc_cgroup: AllocCgroup,
+        naming: TaskNaming,
+    ) -> (TaskNaming, Option<usize>) {
         let id = ObservedAllocs::id_of(naming.source.unwrap_or(source), &naming.native);
-        patterns::ruled(&self.workloads, &id, own, naming)
+        patterns::ruled(&self.workloads, &id, alloc_cgroup, naming)
     }
     /// Whether allocs of this source are shown.
     pub fn shows_source(&self, source: AllocSource) -> bool {
@@ -151,7 +157,7 @@ impl Config {
     }
 }
 
-type MakeRuntime = fn(&RuntimePlaces) -> Box<dyn Runtime>;
+type MakeRuntime = fn(&RuntimePaths) -> Box<dyn Runtime>;
 
 /// A kind of runtime that runs workloads in cgroups.
 #[derive(Debug)]
@@ -199,9 +205,9 @@ fn is_named_by_path(found: &RecognisedTask) -> bool {
 /// Whether a runtime may be asked: the source has one, and the cgroup does not belong to a user whose own runtime would
 /// know it. The runtime of the agent's user is asked.
 fn has_own_runtime(found: &RecognisedTask) -> bool {
-    let own = own_user();
+    let agent_user = own_user();
     source(found.source).is_some_and(|source| source.runtime.is_some())
-        && found.user.is_none_or(|user| own != 0 && user == own)
+        && found.user.is_none_or(|user| agent_user != 0 && user == agent_user)
 }
 
 fn source(word: AllocSource) -> Option<&'static ObservedSource> {

@@ -7,8 +7,8 @@
 //! Job and group come from the environment that Nomad sets for its tasks; its API would need a token.
 
 use super::ObservedSource;
-use super::facts;
 use super::identity::{AllocCgroup, CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming};
+use super::process_environment;
 use super::runtime_queries::{QueryTarget, Runtime};
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
@@ -17,7 +17,7 @@ use crate::model::id::AllocId;
 pub static NOMAD: ObservedSource = ObservedSource {
     word: AllocSource::Nomad,
     recognise,
-    runtime: Some(|places| Box::new(NomadRuntime(places.roots.clone()))),
+    runtime: Some(|paths| Box::new(NomadRuntime(paths.roots.clone()))),
 };
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
@@ -29,8 +29,8 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     AllocId::parse(alloc)?;
     let naming = TaskNaming { task: task.to_owned(), ..TaskNaming::of(alloc) };
     let source = AllocSource::Nomad;
-    let (own, ends_by) = (AllocCgroup::None, ExitRule::FirstProcess);
-    Some(RecognisedTask { source, container: None, own, is_closed: true, ends_by, naming, user: None }.into())
+    let (alloc_cgroup, ends_by) = (AllocCgroup::None, ExitRule::FirstProcess);
+    Some(RecognisedTask { source, container: None, alloc_cgroup, is_closed: true, ends_by, naming, user: None }.into())
 }
 
 /// Names from the environment of a Nomad task.
@@ -40,7 +40,7 @@ impl Runtime for NomadRuntime {
     fn name(&mut self, target: &QueryTarget) -> Option<TaskNaming> {
         const JOB: [&str; 5] =
             ["NOMAD_JOB_ID", "NOMAD_GROUP_NAME", "NOMAD_ALLOC_NAME", "NOMAD_NAMESPACE", "NOMAD_ALLOC_ID"];
-        let mut variables = facts::environment(&self.0, &target.directories, &JOB);
+        let mut variables = process_environment::read(&self.0, &target.directories, &JOB);
         let known = &target.found.naming;
         // The environment was inherited from another alloc's task.
         if variables.remove("NOMAD_ALLOC_ID").is_some_and(|id| id != known.native) {

@@ -38,7 +38,7 @@ use super::identity::{AllocCgroup, TaskNaming};
 use super::journal::{ObservedJournal, RecordLocation};
 use super::lives::{AllLives, Event, LifeTypes, Lives, State};
 use super::processes::ProcessGroups;
-use super::runtime_queries::{RuntimePlaces, RuntimeQueries, SourceReply};
+use super::runtime_queries::{RuntimePaths, RuntimeQueries, SourceReply};
 use super::scanner::{CgroupScanner, ScanChanges};
 use super::table::{ObservedAllocs, TotalsChange};
 use crate::board::Board;
@@ -88,7 +88,7 @@ impl Observer {
     /// thread or file descriptor available.
     pub fn start(parts: Parts) -> std::io::Result<Observer> {
         let runtime_queries =
-            RuntimeQueries::new(RuntimePlaces::new(parts.sampling.roots.clone(), &parts.config), &parts.config)?;
+            RuntimeQueries::new(RuntimePaths::new(parts.sampling.roots.clone(), &parts.config), &parts.config)?;
         let wake_signal = runtime_queries.wake_signal();
         let (stop, delivered) = (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<AllocId>>>::default());
         let waiting = Arc::new(AtomicUsize::new(usize::MAX));
@@ -158,7 +158,7 @@ impl LifeTypes for CgroupMeasures {
 struct MeasuredTask {
     reader: Arc<TaskReader>,
     /// Of its alloc's own cgroup, with the path, if that is another one.
-    own_reader: Option<(String, Arc<TaskReader>)>,
+    alloc_reader: Option<(String, Arc<TaskReader>)>,
     since: Option<Timestamp>,
     /// Its cgroup has usage that is counted elsewhere.
     is_counted: bool,

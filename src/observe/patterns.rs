@@ -129,12 +129,17 @@ impl fmt::Display for WorkloadRule {
 /// Applies the first matching rule and returns its index. Totals are kept per task name of a workload, so a task with
 /// its alloc's unique name is renamed to the workload. A task with a name of its own (a Compose service, a container of
 /// a pod) keeps it.
-pub fn ruled(rules: &[WorkloadRule], id: &str, own: AllocCgroup, naming: TaskNaming) -> (TaskNaming, Option<usize>) {
+pub fn ruled(
+    rules: &[WorkloadRule],
+    id: &str,
+    alloc_cgroup: AllocCgroup,
+    naming: TaskNaming,
+) -> (TaskNaming, Option<usize>) {
     let fits = |(n, rule): (usize, &WorkloadRule)| Some((n, rule.workload(id, &naming)?));
     let Some((n, workload)) = rules.iter().enumerate().find_map(fits) else { return (naming, None) };
     let above = naming.native.strip_suffix(&naming.task);
     let is_called_alike =
-        own == AllocCgroup::Task && above.is_some_and(|above| above.is_empty() || above.ends_with('/'));
+        alloc_cgroup == AllocCgroup::Task && above.is_some_and(|above| above.is_empty() || above.ends_with('/'));
     let task = if is_called_alike { workload.clone() } else { naming.task };
     (TaskNaming { task, workload: Some(workload), ..naming }, Some(n))
 }
@@ -267,9 +272,9 @@ mod tests {
     #[test]
     fn task_named_like_its_alloc_gets_the_workload_name_and_other_names_are_unchanged() {
         let rules = rules(&["* -> ci"]);
-        let task = |own: AllocCgroup, native: &str, task: &str| {
+        let task = |alloc_cgroup: AllocCgroup, native: &str, task: &str| {
             let naming = TaskNaming { task: task.to_owned(), ..TaskNaming::of(native) };
-            ruled(&rules, "any", own, naming).0.task
+            ruled(&rules, "any", alloc_cgroup, naming).0.task
         };
         assert_eq!(task(AllocCgroup::Task, "runner-x7f3", "runner-x7f3"), "ci");
         assert_eq!(task(AllocCgroup::Task, "/ci/job-123", "job-123"), "ci");

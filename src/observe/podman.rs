@@ -11,11 +11,11 @@
 use std::time::SystemTime;
 
 use super::ObservedSource;
-use super::docker::DockerApi;
+use super::docker::{ContainerEngine, DockerApi};
 use super::exits::ExitFacts;
-use super::facts;
 use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id};
-use super::runtime_queries::{EndAnswer, QueryTarget, QuestionTopic, Runtime, RuntimePlaces};
+use super::runtime_json;
+use super::runtime_queries::{EndAnswer, QueryTarget, QuestionTopic, Runtime, RuntimePaths};
 use crate::host::untrusted::RuntimeDirectory;
 use crate::model::alloc::AllocSource;
 use crate::model::task::ExitStatus;
@@ -48,21 +48,21 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     is_container_id(id).then(|| RecognisedTask::container(AllocSource::Podman, id).into())
 }
 
-fn runtime(places: &RuntimePlaces) -> Box<dyn Runtime> {
-    let engine = DockerApi::new(places.roots.file("/run/podman/podman.sock"), None, "podman");
-    Box::new(PodmanRuntime { engine, places: places.clone() })
+fn runtime(paths: &RuntimePaths) -> Box<dyn Runtime> {
+    let engine = DockerApi::new(paths.roots.file("/run/podman/podman.sock"), None, ContainerEngine::Podman);
+    Box::new(PodmanRuntime { engine, paths: paths.clone() })
 }
 
 /// Names and exits from Podman's API.
 struct PodmanRuntime {
     engine: DockerApi,
-    places: RuntimePlaces,
+    paths: RuntimePaths,
 }
 
 impl PodmanRuntime {
     /// The exit code from Podman's exit file.
     fn written(&self, id: &str) -> Option<u8> {
-        let exits = RuntimeDirectory::open(&self.places.roots.file("/run/libpod/exits")).ok()?;
+        let exits = RuntimeDirectory::open(&self.paths.roots.file("/run/libpod/exits")).ok()?;
         std::str::from_utf8(&exits.read(&[id], 64).ok()?).ok()?.trim().parse().ok()
     }
 }
@@ -80,9 +80,9 @@ impl Runtime for PodmanRuntime {
             let stores = ["overlay", "vfs", "btrfs", "zfs"].into_iter();
             // Containers with `--rm`, including those of Quadlet, are in a separate list.
             let lists = ["containers.json", "volatile-containers.json"];
-            let storage = self.places.roots.file("/var/lib/containers/storage");
+            let storage = self.paths.roots.file("/var/lib/containers/storage");
             let files = stores.flat_map(|store| lists.map(|list| (format!("{store}-containers"), list)));
-            let read = |(store, list): (String, &str)| facts::json(&storage, &[&store, list]);
+            let read = |(store, list): (String, &str)| runtime_json::read_file(&storage, &[&store, list]);
             let name = files.filter_map(read).find_map(|all| {
                 let of = all.as_array()?.iter().find(|container| container["id"] == id)?;
                 Some(of["names"][0].as_str()?.to_owned())

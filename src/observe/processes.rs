@@ -75,7 +75,7 @@ impl ProcessCounters {
 /// Selects the groups to show.
 pub struct GroupFilter<'a> {
     /// Whether a cgroup is or belongs to a task.
-    pub own: &'a dyn Fn(&str) -> bool,
+    pub is_in_a_task: &'a dyn Fn(&str) -> bool,
     /// PID of the agent, which is not shown, nor are its children.
     pub agent: u32,
     /// Main processes of managed tasks: not shown, nor are their supervisors and children.
@@ -213,7 +213,7 @@ impl ProcessGroups {
             let known = before.get(&process.id).copied().filter(|_| !reread_cgroups);
             let is_outside = known.or_else(|| {
                 let bytes = roots.read_proc(format!("{}/cgroup", process.id.pid)).ok()?;
-                Some(cgroup::places(&bytes).all(|place| !(filter.own)(&place)))
+                Some(cgroup::places(&bytes).all(|path| !(filter.is_in_a_task)(&path)))
             });
             self.outside.insert(process.id, is_outside.unwrap_or(false));
         }
@@ -289,22 +289,24 @@ mod tests {
             let clock: Arc<dyn Clock> = Arc::new(SystemClock);
             ProcessHost { processes: ProcessGroups::new(&sampling, &clock), dir }
         }
-        fn run(&self, pid: u32, (parent, group): (u32, u32), command: &str, ticks: u64, place: &str) {
+        fn run(&self, pid: u32, (parent, group): (u32, u32), command: &str, ticks: u64, cgroup: &str) {
             let at = self.dir.path().join(pid.to_string());
             std::fs::create_dir_all(&at).unwrap();
             let stat = format!(
                 "{pid} ({command}) S {parent} {group} 1 0 -1 0 5 90 2 90 {ticks} 3 90 90 20 0 1 0 {pid} 0 10 0\n"
             );
             std::fs::write(at.join("stat"), stat).unwrap();
-            std::fs::write(at.join("cgroup"), format!("4:memory:{place}\n0::/\n")).unwrap();
+            std::fs::write(at.join("cgroup"), format!("4:memory:{cgroup}\n0::/\n")).unwrap();
         }
         fn end(&self, pid: u32) {
             std::fs::remove_dir_all(self.dir.path().join(pid.to_string())).unwrap();
         }
         /// IDs that begin, keys that end.
         fn sample(&mut self, room: usize) -> Vec<String> {
-            let (own, accepts) = (|place: &str| place.starts_with("/task"), |name: &str| !name.starts_with("secret"));
-            let filter = GroupFilter { own: &own, agent: 3, tasks: &[7].into(), is_shown: &accepts, room };
+            let (is_in_a_task, accepts) =
+                (|path: &str| path.starts_with("/task"), |name: &str| !name.starts_with("secret"));
+            let filter =
+                GroupFilter { is_in_a_task: &is_in_a_task, agent: 3, tasks: &[7].into(), is_shown: &accepts, room };
             let changes = self.processes.sample(&filter);
             changes
                 .into_iter()

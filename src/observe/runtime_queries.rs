@@ -20,14 +20,14 @@ pub use super::query_queue::{EndedLife, QueryTarget, QuestionTopic};
 
 /// Paths that sources need.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RuntimePlaces {
+pub struct RuntimePaths {
     pub roots: Roots,
     pub docker: PathBuf,
 }
 
-impl RuntimePlaces {
-    pub fn new(roots: Roots, config: &Config) -> RuntimePlaces {
-        RuntimePlaces { roots, docker: config.docker_socket.clone() }
+impl RuntimePaths {
+    pub fn new(roots: Roots, config: &Config) -> RuntimePaths {
+        RuntimePaths { roots, docker: config.docker_socket.clone() }
     }
 }
 
@@ -91,7 +91,7 @@ pub enum SourceReply {
 
 /// Queues questions to the sources, each on its own thread, and collects their answers.
 pub struct RuntimeQueries {
-    places: RuntimePlaces,
+    paths: RuntimePaths,
     /// Labels that are shown or used by rules; others are dropped.
     labels: Arc<BTreeSet<String>>,
     queues: HashMap<AllocSource, Option<Arc<QuestionQueue>>>,
@@ -101,9 +101,9 @@ pub struct RuntimeQueries {
 
 impl RuntimeQueries {
     /// Errors: no file descriptor left.
-    pub fn new(places: RuntimePlaces, config: &Config) -> std::io::Result<RuntimeQueries> {
+    pub fn new(paths: RuntimePaths, config: &Config) -> std::io::Result<RuntimeQueries> {
         let (wake_signal, labels) = (WakeSignal::new()?, Arc::new(config.known_labels()));
-        Ok(RuntimeQueries { places, labels, queues: HashMap::new(), replies: Arc::default(), wake: wake_signal })
+        Ok(RuntimeQueries { paths, labels, queues: HashMap::new(), replies: Arc::default(), wake: wake_signal })
     }
 
     /// Rings when a source has answered.
@@ -134,9 +134,9 @@ impl RuntimeQueries {
                 replies: Arc::clone(&self.replies),
                 wake: self.wake.clone(),
             };
-            let places = self.places.clone();
+            let paths = self.paths.clone();
             let name = format!("ask-{}", source.word.as_str());
-            let thread = std::thread::Builder::new().name(name).spawn(move || worker.run(&mut *make(&places)));
+            let thread = std::thread::Builder::new().name(name).spawn(move || worker.run(&mut *make(&paths)));
             thread.ok().map(|_| questions)
         });
         queue.as_ref()
@@ -272,7 +272,7 @@ mod tests {
             self.0.path().join(path.trim_start_matches('/').replace("<id>", ID))
         }
         fn runtime(&self, cgroup: &str, about: QuestionTopic) -> (Box<dyn Runtime>, QueryTarget) {
-            let places = RuntimePlaces { roots: Roots::below(self.0.path()), docker: self.path("/run/docker.sock") };
+            let paths = RuntimePaths { roots: Roots::below(self.0.path()), docker: self.path("/run/docker.sock") };
             let cgroup = cgroup.replace("<id>", ID).replace("<alloc>", ALLOC);
             let parts: Vec<&str> = Path::new(&cgroup).iter().skip(1).map(|part| part.to_str().unwrap()).collect();
             let found = match recognise(&CgroupParts::new(&parts)) {
@@ -281,7 +281,7 @@ mod tests {
             };
             let source = ALL.iter().find(|source| source.word == found.source).expect("a source of ours");
             let directories = vec![self.path("/cgroup")];
-            (source.runtime.expect("it can be asked")(&places), QueryTarget { path: cgroup, found, directories, about })
+            (source.runtime.expect("it can be asked")(&paths), QueryTarget { path: cgroup, found, directories, about })
         }
         /// Source and name.
         fn name(&self, cgroup: &str) -> Option<TaskNaming> {
@@ -330,8 +330,8 @@ mod tests {
         let docker = dir.path().join("d.sock");
         let listener = std::os::unix::net::UnixListener::bind(&docker).unwrap();
         std::thread::spawn(move || serve_docker(&listener, ID));
-        let places = RuntimePlaces { roots: Roots::below(dir.path()), docker };
-        let mut runtime_queries = RuntimeQueries::new(places, &Config::default()).unwrap();
+        let paths = RuntimePaths { roots: Roots::below(dir.path()), docker };
+        let mut runtime_queries = RuntimeQueries::new(paths, &Config::default()).unwrap();
         let docker = ALL.iter().find(|source| source.word == AllocSource::Docker).unwrap();
         let mut request = |id: &str, about: QuestionTopic| {
             let found = RecognisedTask::container(AllocSource::Docker, id);

@@ -108,8 +108,8 @@ impl CgroupScanner {
     pub fn scan(&mut self) {
         self.tree.clear();
         self.settled.clear();
-        for place in 0..self.walked.len() {
-            self.enter(place, "");
+        for hierarchy in 0..self.walked.len() {
+            self.enter(hierarchy, "");
         }
         // A cgroup that was removed unwatched is new when it appears again.
         self.unwatched.retain(|(_, path)| self.tree.has(path));
@@ -135,25 +135,25 @@ impl CgroupScanner {
     fn apply(&mut self, notice: DirEvent, is_removed: bool, changes: &mut ScanChanges) {
         match notice {
             DirEvent::Made { watch, name } => {
-                let Some((place, above)) = self.directories.get(&watch).cloned() else { return };
+                let Some((hierarchy, above)) = self.directories.get(&watch).cloned() else { return };
                 let path = format!("{above}/{name}");
-                if is_removed { changes.made.push(path) } else { changes.made.extend(self.enter(place, &path)) }
+                if is_removed { changes.made.push(path) } else { changes.made.extend(self.enter(hierarchy, &path)) }
             }
             DirEvent::Removed { watch, name } => {
-                let Some((place, above)) = self.directories.get(&watch).cloned() else { return };
+                let Some((hierarchy, above)) = self.directories.get(&watch).cloned() else { return };
                 let path = format!("{above}/{name}");
-                self.tree.remove(place, &path);
+                self.tree.remove(hierarchy, &path);
                 self.settled.remove(&path);
-                let removed = (place, path);
+                let removed = (hierarchy, path);
                 self.unwatched.remove(&removed);
                 changes.removed.push(removed.1);
             }
             DirEvent::Changed { watch } => changes.changed.extend(self.event_watches.get(&watch).cloned()),
             DirEvent::Dropped { watch } => {
-                if let Some(place) = self.directories.remove(&watch)
-                    && self.watches.get(&place) == Some(&watch)
+                if let Some(hierarchy) = self.directories.remove(&watch)
+                    && self.watches.get(&hierarchy) == Some(&watch)
                 {
-                    self.watches.remove(&place);
+                    self.watches.remove(&hierarchy);
                 }
                 if let Some(path) = self.event_watches.remove(&watch)
                     && self.event_watch_of.get(&path) == Some(&watch)
@@ -182,13 +182,13 @@ impl CgroupScanner {
         let grown: Vec<(usize, String)> = self
             .settled
             .iter()
-            .flat_map(|path| (0..self.walked.len()).map(move |place| (place, path)))
-            .filter(|(place, path)| self.links(*place, path).is_some_and(|links| links > 2))
-            .map(|(place, path)| (place, path.clone()))
+            .flat_map(|path| (0..self.walked.len()).map(move |hierarchy| (hierarchy, path)))
+            .filter(|(hierarchy, path)| self.links(*hierarchy, path).is_some_and(|links| links > 2))
+            .map(|(hierarchy, path)| (hierarchy, path.clone()))
             .collect();
-        for (place, path) in &grown {
+        for (hierarchy, path) in &grown {
             self.settled.remove(path);
-            self.enter(*place, path);
+            self.enter(*hierarchy, path);
         }
     }
 
@@ -196,8 +196,8 @@ impl CgroupScanner {
     /// be watched any more.
     pub fn settle(&mut self, path: &str, plain: bool) {
         if plain {
-            for place in 0..self.walked.len() {
-                if let Some(watch) = self.watches.remove(&(place, path.to_owned())) {
+            for hierarchy in 0..self.walked.len() {
+                if let Some(watch) = self.watches.remove(&(hierarchy, path.to_owned())) {
                     self.directories.remove(&watch);
                     self.watch.as_ref().inspect(|w| w.forget(watch));
                 }
@@ -219,11 +219,11 @@ impl CgroupScanner {
 
     /// Whether it has a process. `None`: it does not exist or cannot be read.
     pub fn has_processes(&self, path: &str) -> Option<bool> {
-        let check = |place: usize| self.has_processes_in(place, path);
+        let check = |hierarchy: usize| self.has_processes_in(hierarchy, path);
         (0..self.walked.len()).filter_map(check).reduce(|a, b| a || b)
     }
-    fn has_processes_in(&self, place: usize, path: &str) -> Option<bool> {
-        let mut file = File::open(self.directory(place, path)?.join("cgroup.procs")).ok()?;
+    fn has_processes_in(&self, hierarchy: usize, path: &str) -> Option<bool> {
+        let mut file = File::open(self.directory(hierarchy, path)?.join("cgroup.procs")).ok()?;
         match file.read(&mut [0]) {
             Ok(n) => Some(n > 0),
             // A threaded cgroup cannot list processes.
@@ -235,13 +235,13 @@ impl CgroupScanner {
     /// `is_own`: its CPU usage is its own and is checked in one of the rounds, because its processes may have ended
     /// again.
     pub fn has_woken(&self, turn: usize, path: &str, is_own: bool) -> bool {
-        let reports = |place: &usize| {
+        let reports = |hierarchy: &usize| {
             self.event_watch_of.contains_key(path)
-                && self.home(*place).is_some_and(|home| home.version == CgroupVersion::V2)
+                && self.hierarchy(*hierarchy).is_some_and(|hierarchy| hierarchy.version == CgroupVersion::V2)
         };
-        let silent: Vec<usize> = self.tree.places(path).filter(|place| !reports(place)).collect();
+        let silent: Vec<usize> = self.tree.hierarchies(path).filter(|hierarchy| !reports(hierarchy)).collect();
         match silent.get(turn % (silent.len() + usize::from(is_own)).max(1)) {
-            Some(place) => self.has_processes_in(*place, path) == Some(true),
+            Some(hierarchy) => self.has_processes_in(*hierarchy, path) == Some(true),
             None => !silent.is_empty() && self.has_run(path),
         }
     }
@@ -249,8 +249,8 @@ impl CgroupScanner {
     /// Whether the kernel's freezer has stopped its processes.
     pub fn is_frozen(&self, path: &str) -> bool {
         let layout = &self.sampling.layout;
-        let unified = layout.unified().map(|home| (home.directory(path).join("cgroup.events"), "frozen 1"));
-        let freezer = self.freezer().map(|home| (home.directory(path).join("freezer.state"), "FROZEN"));
+        let unified = layout.unified().map(|hierarchy| (hierarchy.directory(path).join("cgroup.events"), "frozen 1"));
+        let freezer = self.freezer().map(|hierarchy| (hierarchy.directory(path).join("freezer.state"), "FROZEN"));
         unified.into_iter().chain(freezer).any(|(file, frozen)| {
             // A cgroup without this file cannot be frozen there.
             std::fs::read_to_string(file).is_ok_and(|text| text.lines().any(|line| line == frozen))
@@ -261,13 +261,13 @@ impl CgroupScanner {
         self.freezer().is_none() && self.event_watch_of.contains_key(path)
     }
     fn freezer(&self) -> Option<&Hierarchy> {
-        self.sampling.layout.controller("freezer").filter(|home| home.version == CgroupVersion::V1)
+        self.sampling.layout.controller("freezer").filter(|hierarchy| hierarchy.version == CgroupVersion::V1)
     }
 
     /// Whether it, or a former child, has ever used CPU time.
     pub fn has_run(&self, path: &str) -> bool {
-        let check = |place: usize| {
-            let directory = self.directory(place, path)?;
+        let check = |hierarchy: usize| {
+            let directory = self.directory(hierarchy, path)?;
             if let Ok(ns) = std::fs::read_to_string(directory.join("cpuacct.usage")) {
                 return Some(ns.trim_end() != "0");
             }
@@ -279,24 +279,25 @@ impl CgroupScanner {
 
     /// Inode of the cgroup at this path, which identifies it. `None`: it does not exist.
     pub fn inode(&self, path: &str) -> Option<u64> {
-        (0..self.walked.len()).find_map(|place| Some(self.directory(place, path)?.symlink_metadata().ok()?.ino()))
+        (0..self.walked.len())
+            .find_map(|hierarchy| Some(self.directory(hierarchy, path)?.symlink_metadata().ok()?.ino()))
     }
 
     /// Its directories in the sampled hierarchies.
     pub fn directories(&self, path: &str) -> Vec<PathBuf> {
-        (0..self.walked.len()).filter_map(|place| self.directory(place, path)).collect()
+        (0..self.walked.len()).filter_map(|hierarchy| self.directory(hierarchy, path)).collect()
     }
 
-    fn home(&self, place: usize) -> Option<&Hierarchy> {
-        self.sampling.layout.hierarchies().get(*self.walked.get(place)?)
+    fn hierarchy(&self, hierarchy: usize) -> Option<&Hierarchy> {
+        self.sampling.layout.hierarchies().get(*self.walked.get(hierarchy)?)
     }
 
-    fn directory(&self, place: usize, path: &str) -> Option<PathBuf> {
-        Some(self.home(place)?.directory(path))
+    fn directory(&self, hierarchy: usize, path: &str) -> Option<PathBuf> {
+        Some(self.hierarchy(hierarchy)?.directory(path))
     }
 
-    fn links(&self, place: usize, path: &str) -> Option<u64> {
-        Some(self.directory(place, path)?.symlink_metadata().ok()?.nlink())
+    fn links(&self, hierarchy: usize, path: &str) -> Option<u64> {
+        Some(self.directory(hierarchy, path)?.symlink_metadata().ok()?.nlink())
     }
 
     /// Size of each table.
@@ -309,20 +310,20 @@ impl CgroupScanner {
     }
 
     /// Adds a cgroup and its descendants to the tree and returns them. `""`: the root.
-    fn enter(&mut self, place: usize, path: &str) -> Vec<String> {
+    fn enter(&mut self, hierarchy: usize, path: &str) -> Vec<String> {
         let (mut left, mut known) = (vec![path.to_owned()], Vec::new());
         if let Some((above, _)) = path.rsplit_once('/') {
-            self.note_chooser(place, above);
+            self.note_chooser(hierarchy, above);
         }
         while let Some(path) = left.pop() {
             if !self.tree.has(&path) {
                 self.tree.set_bundled(&path, containerd::has_bundle(&self.sampling.roots, &path));
             }
-            if path.is_empty() || self.tree.add(place, &path) {
+            if path.is_empty() || self.tree.add(hierarchy, &path) {
                 // The watch comes first, so that no creation is missed between watch and scan.
-                if self.watch_directory(place, &path) {
-                    left.extend(self.below(place, &path).into_iter().map(|name| format!("{path}/{name}")));
-                    self.note_chooser(place, &path);
+                if self.watch_directory(hierarchy, &path) {
+                    left.extend(self.below(hierarchy, &path).into_iter().map(|name| format!("{path}/{name}")));
+                    self.note_chooser(hierarchy, &path);
                 }
             }
             known.push(path);
@@ -332,11 +333,13 @@ impl CgroupScanner {
 
     /// Records whether the directory is delegated to a user. Done after its entries were read, because it may have been
     /// delegated just before.
-    fn note_chooser(&mut self, place: usize, path: &str) {
+    fn note_chooser(&mut self, hierarchy: usize, path: &str) {
         if path.is_empty() || self.tree.chooser_below(path).is_some() {
             return;
         }
-        let (Some(directory), Some(owner)) = (self.directory(place, path), self.owners.get(place)) else { return };
+        let (Some(directory), Some(owner)) = (self.directory(hierarchy, path), self.owners.get(hierarchy)) else {
+            return;
+        };
         // If it is gone, its content is gone too.
         let metadata = directory.symlink_metadata().ok();
         if let Some(user) = metadata.and_then(|metadata| untrusted::chooser(&metadata, *owner)) {
@@ -345,10 +348,10 @@ impl CgroupScanner {
     }
 
     /// Returns whether it may be there still.
-    fn watch_directory(&mut self, place: usize, path: &str) -> bool {
-        let (Some(watch), Some(directory)) = (&self.watch, self.directory(place, path)) else { return true };
+    fn watch_directory(&mut self, hierarchy: usize, path: &str) -> bool {
+        let (Some(watch), Some(directory)) = (&self.watch, self.directory(hierarchy, path)) else { return true };
         let watched = watch.directory(&directory);
-        let at = (place, path.to_owned());
+        let at = (hierarchy, path.to_owned());
         match watched {
             Ok(id) => {
                 self.unwatched.remove(&at);
@@ -381,10 +384,10 @@ impl CgroupScanner {
     }
 
     /// Names of its children.
-    fn below(&self, place: usize, path: &str) -> Vec<String> {
+    fn below(&self, hierarchy: usize, path: &str) -> Vec<String> {
         let mut names = Vec::new();
-        if self.links(place, path) != Some(2)
-            && let Some(directory) = self.directory(place, path)
+        if self.links(hierarchy, path) != Some(2)
+            && let Some(directory) = self.directory(hierarchy, path)
         {
             for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

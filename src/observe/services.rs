@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::exits::ExitFacts;
 use super::identity::TaskNaming;
 use super::query_queue::END_IS_AWAITED;
-use super::runtime_queries::{EndAnswer, EndedLife, QueryTarget, QuestionTopic, Runtime, RuntimePlaces};
+use super::runtime_queries::{EndAnswer, EndedLife, QueryTarget, QuestionTopic, Runtime, RuntimePaths};
 use crate::host::roots::Roots;
 use crate::host::systemd::{self, Manager, ServicePhase, ServiceReport};
 use crate::model::task::{ExitStatus, ServiceResult};
@@ -33,8 +33,8 @@ const APART: u64 = 2_000_000;
 /// because systemd forgets it when it starts the service again.
 const BEGINS_APART: u64 = 100_000_000;
 
-pub fn runtime(places: &RuntimePlaces) -> Box<dyn Runtime> {
-    let roots = places.roots.clone();
+pub fn runtime(paths: &RuntimePaths) -> Box<dyn Runtime> {
+    let roots = paths.roots.clone();
     // Of a host whose files are elsewhere, `systemctl` would reach another systemd.
     let is_here = move || roots == Roots::default() && systemd::is_booted();
     Box::new(SystemdRuntime::new(
@@ -386,7 +386,7 @@ mod tests {
     fn systemd_of_another_root_is_not_queried() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots::below(dir.path());
-        let mut services = runtime(&RuntimePlaces { roots, docker: "/run/docker.sock".into() });
+        let mut services = runtime(&RuntimePaths { roots, docker: "/run/docker.sock".into() });
         let of = target("/system.slice/nginx.service", None).unwrap();
         assert_eq!((of.found.source, services.exit(&of, None)), (AllocSource::Systemd, EndAnswer::Nothing));
     }

@@ -11,8 +11,8 @@
 //! account.
 
 use super::ObservedSource;
-use super::facts;
 use super::identity::{AllocCgroup, CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming, is_number};
+use super::process_environment;
 use super::runtime_queries::{QueryTarget, Runtime};
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
@@ -20,7 +20,7 @@ use crate::model::alloc::AllocSource;
 pub static SLURM: ObservedSource = ObservedSource {
     word: AllocSource::Slurm,
     recognise,
-    runtime: Some(|places| Box::new(SlurmRuntime(places.roots.clone()))),
+    runtime: Some(|paths| Box::new(SlurmRuntime(paths.roots.clone()))),
 };
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
@@ -45,7 +45,7 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
         RecognisedTask {
             source,
             container: None,
-            own: AllocCgroup::Parent,
+            alloc_cgroup: AllocCgroup::Parent,
             is_closed: true,
             ends_by,
             naming,
@@ -83,12 +83,12 @@ impl Runtime for SlurmRuntime {
             "SLURM_JOB_SLUID",
         ];
         let known = &target.found.naming;
-        let mut variables = facts::environment(&self.0, &target.directories, &JOB);
+        let mut variables = process_environment::read(&self.0, &target.directories, &JOB);
         let is_late = is_named_late(&target.found);
         if is_late && !variables.contains_key("SLURM_JOB_ID") {
             // Processes of `extern` do not have the variables; those of other steps do.
             let jobs: Vec<_> = target.directories.iter().filter_map(|at| Some(at.parent()?.to_owned())).collect();
-            variables = facts::environment(&self.0, &jobs, &JOB);
+            variables = process_environment::read(&self.0, &jobs, &JOB);
         }
         let (job, sluid) = (variables.remove("SLURM_JOB_ID")?, variables.remove("SLURM_JOB_SLUID"));
         // The environment was inherited from another job's step.

@@ -83,10 +83,18 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
         ..TaskNaming::of(unit)
     };
     let source = AllocSource::Systemd;
-    let (own, ends_by) = (AllocCgroup::Task, ExitRule::LastProcess);
+    let (alloc_cgroup, ends_by) = (AllocCgroup::Task, ExitRule::LastProcess);
     Some(
-        RecognisedTask { source, container: None, own, is_closed: is_machine(unit), ends_by, naming, user: None }
-            .into(),
+        RecognisedTask {
+            source,
+            container: None,
+            alloc_cgroup,
+            is_closed: is_machine(unit),
+            ends_by,
+            naming,
+            user: None,
+        }
+        .into(),
     )
 }
 

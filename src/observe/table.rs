@@ -38,7 +38,7 @@ const MAX_RETAINED: usize = 1_000;
 pub struct ObservedAllocs {
     allocs: BTreeMap<AllocId, TrackedAlloc>,
     /// Running tasks by cgroup path.
-    places: HashMap<String, (AllocId, usize)>,
+    by_path: HashMap<String, (AllocId, usize)>,
     /// History from an earlier agent, until the task begins again.
     earlier: HashMap<(AllocId, TaskName), TaskHistory>,
     /// History of forgotten tasks and when they ended, until they begin again.
@@ -61,8 +61,8 @@ struct TrackedAlloc {
     labels: Vec<SelectedLabel>,
     tasks: Vec<TrackedTask>,
     /// The alloc's own cgroup, if it is not its task's.
-    own: Option<(String, Arc<TaskReader>)>,
-    own_base: Arc<Usage>,
+    alloc_reader: Option<(String, Arc<TaskReader>)>,
+    alloc_base: Arc<Usage>,
     ended_at: Option<Timestamp>,
 }
 
@@ -84,7 +84,7 @@ struct TrackedTask {
 pub struct NewTask {
     pub path: String,
     pub source: AllocSource,
-    pub own: AllocCgroup,
+    pub alloc_cgroup: AllocCgroup,
     pub naming: TaskNaming,
     /// The container's ID, if its runtime knows it by one.
     pub container: Option<String>,
@@ -93,7 +93,7 @@ pub struct NewTask {
     pub labels: Vec<SelectedLabel>,
     pub reader: Arc<TaskReader>,
     /// Reader of the alloc's own cgroup with its path, if it is another one.
-    pub own_reader: Option<(String, Arc<TaskReader>)>,
+    pub alloc_reader: Option<(String, Arc<TaskReader>)>,
     /// `None`: it existed before the agent started.
     pub since: Option<Timestamp>,
 }
@@ -165,7 +165,7 @@ impl ObservedAllocs {
     }
     /// History of the task before its current cgroup.
     pub fn earlier(&self, path: &str) -> Option<(TaskName, TaskHistory)> {
-        let (id, at) = self.places.get(path)?;
+        let (id, at) = self.by_path.get(path)?;
         let held = self.allocs.get(id)?;
         let (task, known) = (held.tasks.get(*at)?, held.identity.tasks.get(*at)?);
         Some((known.name.clone(), TaskHistory::of(&task.shown, task.attempts)))
@@ -179,34 +179,34 @@ impl ObservedAllocs {
     }
 
     pub fn is_known(&self, path: &str) -> bool {
-        self.places.contains_key(path)
+        self.by_path.contains_key(path)
     }
     /// Cgroup paths of running tasks.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
-        self.places.keys().map(String::as_str)
+        self.by_path.keys().map(String::as_str)
     }
     pub fn running(&self) -> usize {
-        self.places.len()
+        self.by_path.len()
     }
     /// Total length of these paths.
     pub fn path_bytes(&self) -> usize {
         self.path_bytes
     }
     pub fn reader(&self, path: &str) -> Option<&Arc<TaskReader>> {
-        let (id, at) = self.places.get(path)?;
+        let (id, at) = self.by_path.get(path)?;
         self.allocs.get(id)?.tasks.get(*at)?.reader.as_ref()
     }
     pub fn id(&self, path: &str) -> Option<&AllocId> {
-        self.places.get(path).map(|(id, _)| id)
+        self.by_path.get(path).map(|(id, _)| id)
     }
     /// The workload of the task's alloc.
     pub fn workload(&self, path: &str) -> Option<JobId> {
         self.allocs.get(self.id(path)?)?.identity.workload.clone()
     }
     /// Reader of the own cgroup of the task's alloc, if it is another one.
-    pub fn own_reader(&self, path: &str) -> Option<&Arc<TaskReader>> {
-        let (id, _) = self.places.get(path)?;
-        self.allocs.get(id)?.own.as_ref().map(|(_, reader)| reader)
+    pub fn alloc_reader(&self, path: &str) -> Option<&Arc<TaskReader>> {
+        let (id, _) = self.by_path.get(path)?;
+        self.allocs.get(id)?.alloc_reader.as_ref().map(|(_, reader)| reader)
     }
     /// Number of running allocs by source.
     pub fn by_source(&self) -> &BTreeMap<AllocSource, u64> {
@@ -222,16 +222,17 @@ impl ObservedAllocs {
     /// Adds a task. Returns its alloc and the changes of totals.
     pub fn begin(&mut self, new_task: NewTask) -> (AllocId, Vec<TotalsChange>) {
         self.by_source.take();
-        let NewTask { path, source, own, naming, container, rule, labels, reader, own_reader, since } = new_task;
+        let NewTask { path, source, alloc_cgroup, naming, container, rule, labels, reader, alloc_reader, since } =
+            new_task;
         // The ID uses the untruncated name, with a digest.
         let preferred_id = ObservedAllocs::id_of(naming.source.unwrap_or(source), &naming.native);
         let naming = sanitize(naming, &mut self.texts);
-        let cgroup = match own {
+        let cgroup = match alloc_cgroup {
             AllocCgroup::Task => Some(CgroupPath::from(path.as_str())),
             AllocCgroup::Parent => path.rsplit_once('/').map(|(above, _)| CgroupPath::from(above)),
             AllocCgroup::None | AllocCgroup::Nowhere => None,
         };
-        let its_own = cgroup.as_ref().filter(|_| own == AllocCgroup::Parent);
+        let its_own = cgroup.as_ref().filter(|_| alloc_cgroup == AllocCgroup::Parent);
         let id = self.free_id(AllocId::new(preferred_id), &naming, &path, its_own);
         let held = self.allocs.entry(id.clone()).or_insert_with(|| TrackedAlloc::new(&id));
         held.ended_at = None;
@@ -260,7 +261,7 @@ impl ObservedAllocs {
         held.labels = labels;
         let naming = TaskNaming { created_at: naming.created_at.or(since), ..naming };
         held.apply_names(at, naming.source.unwrap_or(source), &naming, rule);
-        let (measured, at_path) = match own {
+        let (measured, at_path) = match alloc_cgroup {
             AllocCgroup::Nowhere => (Measured::Process, None),
             AllocCgroup::Task | AllocCgroup::Parent | AllocCgroup::None => {
                 (Measured::Cgroup, Some(CgroupPath::from(path.as_str())))
@@ -272,8 +273,8 @@ impl ObservedAllocs {
         if held.identity.cgroup != cgroup {
             Arc::make_mut(&mut held.identity).cgroup = cgroup;
         }
-        if let Some(own) = own_reader {
-            held.change_own(Some(own));
+        if let Some(alloc_reader) = alloc_reader {
+            held.change_alloc_reader(Some(alloc_reader));
         }
         let place = &mut held.tasks[at];
         let shown = Arc::make_mut(&mut place.shown);
@@ -283,7 +284,7 @@ impl ObservedAllocs {
         let workload = held.totals_key();
         self.leaves(&path);
         self.path_bytes += path.len();
-        self.places.insert(path, (id.clone(), at));
+        self.by_path.insert(path, (id.clone(), at));
         let Some(workload) = workload else { return (id, Vec::new()) };
         let change = since.map(|since| TotalsChange::Started(workload.clone(), task.clone(), since));
         let again = after.map(|after| TotalsChange::Restarted(workload, task, after));
@@ -299,7 +300,7 @@ impl ObservedAllocs {
         labels: Vec<SelectedLabel>,
     ) -> Option<AllocId> {
         self.by_source.take();
-        let (id, at) = self.places.get(path)?;
+        let (id, at) = self.by_path.get(path)?;
         let held = self.allocs.get_mut(id)?;
         let source = naming.source.unwrap_or(held.identity.source);
         let before = (Arc::clone(&held.identity), held.labels.clone());
@@ -339,7 +340,7 @@ impl ObservedAllocs {
         shown.add_exit(exit.clone());
         if held.tasks.iter().all(|task| task.reader.is_none()) {
             held.ended_at = Some(exit.finished_at);
-            held.change_own(None);
+            held.change_alloc_reader(None);
         }
         let name = held.identity.tasks[at].name.clone();
         let workload = held.totals_key();
@@ -360,7 +361,7 @@ impl ObservedAllocs {
         (shown.runs, shown.is_paused, shown.since) = (false, false, Some(now));
         if held.tasks.iter().all(|task| task.reader.is_none()) {
             held.ended_at = Some(now);
-            held.change_own(None);
+            held.change_alloc_reader(None);
         }
         let name = held.identity.tasks[at].name.clone();
         let workload = held.totals_key();
@@ -369,7 +370,7 @@ impl ObservedAllocs {
 
     /// Records whether the task is paused. Returns its alloc if that changed.
     pub fn set_paused(&mut self, path: &str, is_paused: bool) -> Option<AllocId> {
-        let (id, at) = self.places.get(path)?;
+        let (id, at) = self.by_path.get(path)?;
         let task = self.allocs.get_mut(id)?.tasks.get_mut(*at)?;
         if task.shown.is_paused == is_paused {
             return None;
@@ -379,7 +380,7 @@ impl ObservedAllocs {
     }
 
     fn leaves(&mut self, path: &str) -> Option<(AllocId, usize)> {
-        let place = self.places.remove(path)?;
+        let place = self.by_path.remove(path)?;
         self.path_bytes = self.path_bytes.saturating_sub(path.len());
         Some(place)
     }
@@ -413,12 +414,12 @@ impl ObservedAllocs {
         let held = self.allocs.get(id)?;
         let readers: Vec<_> = held.tasks.iter().map(|task| task.reader.clone()).collect();
         // An alloc with a single cgroup uses its task's reader.
-        let (alloc_reader, alloc_base) = match (&held.own, held.identity.cgroup.is_some(), &*held.tasks) {
-            (Some((_, reader)), _, _) => (Some(Arc::clone(reader)), Arc::clone(&held.own_base)),
-            (None, true, [only]) if *held.own_base == Usage::default() => {
+        let (alloc_reader, alloc_base) = match (&held.alloc_reader, held.identity.cgroup.is_some(), &*held.tasks) {
+            (Some((_, reader)), _, _) => (Some(Arc::clone(reader)), Arc::clone(&held.alloc_base)),
+            (None, true, [only]) if *held.alloc_base == Usage::default() => {
                 (only.reader.clone(), Arc::clone(&only.shown.base))
             }
-            (None, _, _) => (None, Arc::clone(&held.own_base)),
+            (None, _, _) => (None, Arc::clone(&held.alloc_base)),
         };
         let observed = ObservedAlloc {
             native: held.native.clone(),
@@ -439,13 +440,20 @@ impl ObservedAllocs {
 
     /// The alloc's ID, with a suffix if another running cgroup already has that name: for a task of the same name, or
     /// as an alloc's own cgroup.
-    fn free_id(&self, preferred_id: AllocId, naming: &TaskNaming, path: &str, own: Option<&CgroupPath>) -> AllocId {
+    fn free_id(
+        &self,
+        preferred_id: AllocId,
+        naming: &TaskNaming,
+        path: &str,
+        alloc_cgroup: Option<&CgroupPath>,
+    ) -> AllocId {
         let is_taken = |held: &TrackedAlloc| {
             let mut tasks = held.identity.tasks.iter().zip(&held.tasks);
             let same_name = tasks.find(|(known, _)| known.name.as_str() == naming.task);
             let is_full = same_name.is_none() && held.tasks.len() >= MOST_TASKS;
             let runs = same_name.is_some_and(|(_, task)| task.reader.is_some());
-            let is_another = held.native != naming.native || (own.is_some() && held.identity.cgroup.as_ref() != own);
+            let is_another = held.native != naming.native
+                || (alloc_cgroup.is_some() && held.identity.cgroup.as_ref() != alloc_cgroup);
             runs || is_full || (is_another && held.ended_at.is_none())
         };
         match self.allocs.get(&preferred_id) {
@@ -463,8 +471,8 @@ impl TrackedAlloc {
             rule: None,
             labels: Vec::new(),
             tasks: Vec::new(),
-            own: None,
-            own_base: Arc::default(),
+            alloc_reader: None,
+            alloc_base: Arc::default(),
             ended_at: None,
         }
     }
@@ -505,8 +513,8 @@ impl TrackedAlloc {
     }
 
     /// The last values of the former cgroup stay in the base.
-    fn change_own(&mut self, own: Option<(String, Arc<TaskReader>)>) {
-        let is_same = match (&self.own, &own) {
+    fn change_alloc_reader(&mut self, alloc_reader: Option<(String, Arc<TaskReader>)>) {
+        let is_same = match (&self.alloc_reader, &alloc_reader) {
             (Some((before, _)), Some((now, _))) => before == now,
             (None, None) => true,
             (Some(_), None) | (None, Some(_)) => false,
@@ -514,8 +522,10 @@ impl TrackedAlloc {
         if is_same {
             return;
         }
-        if let Some(last) = std::mem::replace(&mut self.own, own).and_then(|(_, reader)| reader.close()) {
-            self.own_base = Arc::new(last.usage.on_top_of(&self.own_base).without_live());
+        if let Some(last) =
+            std::mem::replace(&mut self.alloc_reader, alloc_reader).and_then(|(_, reader)| reader.close())
+        {
+            self.alloc_base = Arc::new(last.usage.on_top_of(&self.alloc_base).without_live());
         }
     }
 }
@@ -544,13 +554,13 @@ mod tests {
         NewTask {
             path: path.to_owned(),
             source: AllocSource::Docker,
-            own: AllocCgroup::Task,
+            alloc_cgroup: AllocCgroup::Task,
             naming,
             container: path.strip_prefix("/docker/").map(str::to_owned),
             rule: None,
             labels: Vec::new(),
             reader,
-            own_reader: None,
+            alloc_reader: None,
             since: Some(Timestamp(7)),
         }
     }
@@ -762,8 +772,10 @@ mod tests {
     #[test]
     fn a_step_in_the_directory_of_another_job_is_none_of_a_job_that_runs() {
         let mut allocs = ObservedAllocs::default();
-        let step =
-            |path: &str, step: &str| NewTask { own: AllocCgroup::Parent, ..task(path, "42", step, reader(1, 1)) };
+        let step = |path: &str, step: &str| NewTask {
+            alloc_cgroup: AllocCgroup::Parent,
+            ..task(path, "42", step, reader(1, 1))
+        };
         let ids = [("/job_42/step_0", "0"), ("/job_42/step_1", "1"), ("/s7Q2MMXBYH4E00/step_2", "2")];
         let ids = ids.map(|(path, name)| allocs.begin(step(path, name)).0);
         assert_eq!((ids[0].as_str(), &ids[1]), ("docker:42", &ids[0]));

@@ -33,7 +33,7 @@ pub struct CgroupTree {
 /// One cgroup, and those below.
 #[derive(Debug, Default)]
 struct CgroupNode {
-    places: HierarchySet,
+    hierarchies: HierarchySet,
     what: NodeKind,
     /// The user who could choose its path; `None`: only root.
     user: Option<u32>,
@@ -167,7 +167,7 @@ impl CgroupTree {
                 return false;
             }
         }
-        node.places |= place(hierarchy);
+        node.hierarchies |= bit(hierarchy);
         node.what.is_open()
     }
 
@@ -177,12 +177,12 @@ impl CgroupTree {
 
     /// Removes a cgroup and its descendants from this hierarchy. Returns whether it is gone from all.
     pub fn remove(&mut self, hierarchy: usize, path: &str) -> bool {
-        remove(&mut self.root, place(hierarchy), &parts(path).collect::<Vec<_>>())
+        remove(&mut self.root, bit(hierarchy), &parts(path).collect::<Vec<_>>())
     }
 
     /// Forgets all cgroups of this hierarchy.
     pub fn forget(&mut self, hierarchy: usize) {
-        self.root.below.retain(|_, node| !leave(node, place(hierarchy)));
+        self.root.below.retain(|_, node| !leave(node, bit(hierarchy)));
     }
 
     /// Visits each task with its path. Allocates nothing: there may be thousands, nearly all known.
@@ -211,9 +211,9 @@ impl CgroupTree {
     }
 
     /// The hierarchies in which it exists.
-    pub fn places(&self, path: &str) -> impl Iterator<Item = usize> + use<> {
-        let places = self.node(path).map_or(0, |node| node.places);
-        (0..MOST_HIERARCHIES).filter(move |at| places & place(*at) != 0)
+    pub fn hierarchies(&self, path: &str) -> impl Iterator<Item = usize> + use<> {
+        let set = self.node(path).map_or(0, |node| node.hierarchies);
+        (0..MOST_HIERARCHIES).filter(move |at| set & bit(*at) != 0)
     }
 
     /// Number of known cgroups.
@@ -301,7 +301,7 @@ impl CgroupNode {
     }
 }
 
-fn place(hierarchy: usize) -> HierarchySet {
+fn bit(hierarchy: usize) -> HierarchySet {
     1 << hierarchy.min(MOST_HIERARCHIES - 1)
 }
 
@@ -309,13 +309,13 @@ fn parts(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|part| !part.is_empty())
 }
 
-fn remove(node: &mut CgroupNode, place: HierarchySet, parts: &[&str]) -> bool {
+fn remove(node: &mut CgroupNode, hierarchies: HierarchySet, parts: &[&str]) -> bool {
     let Some((first, rest)) = parts.split_first() else { return false };
     let Some(child) = node.below.get_mut(*first) else { return false };
     if !rest.is_empty() {
-        return remove(child, place, rest);
+        return remove(child, hierarchies, rest);
     }
-    let is_removed = leave(child, place);
+    let is_removed = leave(child, hierarchies);
     if is_removed {
         node.below.remove(*first);
     }
@@ -323,10 +323,10 @@ fn remove(node: &mut CgroupNode, place: HierarchySet, parts: &[&str]) -> bool {
 }
 
 /// Removes a hierarchy from a node and its descendants. Returns whether the node is gone.
-fn leave(node: &mut CgroupNode, place: HierarchySet) -> bool {
-    node.places &= !place;
-    node.below.retain(|_, below| !leave(below, place));
-    node.places == 0 && node.below.is_empty()
+fn leave(node: &mut CgroupNode, hierarchies: HierarchySet) -> bool {
+    node.hierarchies &= !hierarchies;
+    node.below.retain(|_, below| !leave(below, hierarchies));
+    node.hierarchies == 0 && node.below.is_empty()
 }
 
 #[cfg(test)]

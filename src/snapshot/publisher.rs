@@ -398,14 +398,64 @@ mod tests {
         assert_eq!(readers_due(None, false), all, "a client reads, or they were never read");
     }
 
-    #[test]
-    fn client_during_hanging_pass_gets_previous_snapshot() {
+    fn published() -> (Arc<SnapshotPublisher>, Snapshots) {
         let empty = Snapshot::empty(Arc::new(info()), Timestamp(7));
         let (publish, published) = watch::channel(Arc::new(empty.clone()));
         let of = (Arc::<Board>::default(), Arc::new(SystemClock) as Arc<dyn Clock>, Arc::new(Metrics::new()));
         let assembler = Assembler::new(empty, &Config::default());
         let publisher = Arc::new(SnapshotPublisher::new(of, assembler, PassTrigger::default(), publish));
         let snapshots = Snapshots::new(published, Arc::clone(&publisher));
+        (publisher, snapshots)
+    }
+
+    /// Promise (Absent values and sums): P-14.1 Each of many listeners sees snapshots in order, and the last one always
+    #[tokio::test]
+    async fn listeners_see_the_newest_snapshot_in_order_until_the_publisher_is_gone() {
+        const LISTENERS: usize = 100;
+        const ROUNDS: u64 = 40;
+        /// So many are published before a listener has its turn.
+        const AT_ONCE: u64 = 5;
+        let (publisher, snapshots) = published();
+        let listen = |mut receiver: watch::Receiver<Arc<Snapshot>>| {
+            tokio::spawn(async move {
+                let mut epochs = vec![receiver.borrow_and_update().epoch];
+                while receiver.changed().await.is_ok() {
+                    epochs.push(receiver.borrow_and_update().epoch);
+                }
+                epochs
+            })
+        };
+        let listeners: Vec<_> = (0..LISTENERS).map(|_| listen(snapshots.published.clone())).collect();
+        tokio::task::yield_now().await;
+        for round in 1..=ROUNDS {
+            for _ in 0..AT_ONCE {
+                publisher.defer();
+                snapshots.newest();
+            }
+            tokio::task::yield_now().await;
+            assert_eq!(snapshots.clone().borrow().epoch, round * AT_ONCE, "a new listener begins with the last one");
+        }
+        let listening = || publisher.begin().publish.receiver_count();
+        let before = listening();
+        let dropped: Vec<_> = (0..LISTENERS).map(|_| snapshots.clone()).collect();
+        assert_eq!(listening(), before + LISTENERS);
+        drop(dropped);
+        assert_eq!(listening(), before, "a dropped listener is forgotten");
+
+        let late = snapshots.published.clone();
+        drop((snapshots, publisher));
+        for listener in listeners {
+            let epochs = listener.await.unwrap();
+            assert!(epochs.is_sorted_by(|a, b| a < b), "never an older one, and none twice: {epochs:?}");
+            assert_eq!(epochs.last(), Some(&(ROUNDS * AT_ONCE)), "the last one is never missed");
+            assert!(epochs.len() as u64 <= ROUNDS + 1, "of several at once it sees the newest alone: {epochs:?}");
+        }
+        assert_eq!(listen(late).await.unwrap(), [ROUNDS * AT_ONCE], "after the end: the last one, and the end");
+    }
+
+    #[test]
+    fn client_during_hanging_pass_gets_previous_snapshot() {
+        let (publisher, snapshots) = published();
         publisher.defer();
         assert_eq!(snapshots.newest().epoch, 1, "the deferred tick is assembled");
         publisher.defer();

@@ -29,6 +29,15 @@ pub static ARTIFACT_BYTES: MetricDesc = MetricDesc::counter(
 .from_profile(Profile::Standard)
 .otlp("allostat.artifact.bytes", "By");
 
+pub static ARTIFACT_RECEIVED: MetricDesc = MetricDesc::counter(
+    "allostat_artifact_received_bytes_total",
+    Unit::Bytes,
+    "Bytes of artifacts received over HTTP, as they arrive; those of failed downloads count.",
+    &[],
+)
+.from_profile(Profile::Standard)
+.otlp("allostat.artifact.received", "By");
+
 pub static ARTIFACT_SECONDS: MetricDesc = MetricDesc::counter(
     "allostat_artifact_seconds_total",
     Unit::Seconds,
@@ -61,6 +70,7 @@ words! {
 pub struct ArtifactMetrics {
     downloads: IntCounterVec,
     bytes: IntCounter,
+    received: IntCounter,
     seconds: Counter,
 }
 
@@ -73,8 +83,13 @@ impl ArtifactMetrics {
         ArtifactMetrics {
             downloads,
             bytes: counter(registry, &ARTIFACT_BYTES),
+            received: counter(registry, &ARTIFACT_RECEIVED),
             seconds: register(registry, Counter::new(ARTIFACT_SECONDS.name, ARTIFACT_SECONDS.help)),
         }
+    }
+    /// While a download lasts.
+    pub fn received(&self, bytes: u64) {
+        self.received.inc_by(bytes);
     }
     /// `bytes`: 0 where it failed.
     pub fn fetched(&self, outcome: ArtifactOutcome, bytes: u64, took: Duration) {

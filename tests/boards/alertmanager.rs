@@ -1,8 +1,10 @@
-//! Alerts all the way: an agent with tasks and GPUs that fail, Prometheus with our rules, a real Alertmanager, and a
-//! webhook that listens.
+//! Alerts all the way: an agent with tasks and GPUs that fail, Prometheus or vmalert with our rules, a real
+//! Alertmanager, and a webhook that listens.
 //!
 //! Promise (Code, boards and alerts): Ten alerts reach a webhook through a real Alertmanager, with labels and texts;
 //! each resolves afterwards
+//! Promise (Code, boards and alerts): The same ten alerts fire and resolve on Prometheus 3, and in a store that is only
+//! pushed to
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,6 +19,7 @@ use serde_json::{Value, json};
 use crate::boards::files::{list, read, root, text};
 use crate::boards::gpus::Gpus;
 use crate::boards::live::{checked, job, pid_of};
+use crate::boards::pushed::{Source, pushed_to};
 use crate::common::{
     Agent, Prometheus, free_address, is_root, part, part_file, patience, test_dir, wait_for, workload,
 };
@@ -142,8 +145,9 @@ pub fn failing(id: &str, restarts: u32) -> String {
 }
 
 /// Rules that wait for minutes, and windows that end within minutes; of these an end is waited for.
-const SHORTER: [(&str, &str, &str); 12] = [
+const SHORTER: [(&str, &str, &str); 13] = [
     ("AllostatAgentDown", "for: 5m", "for: 2s"),
+    ("AllostatPushMissing", "for: 5m", "for: 2s"),
     ("CheckFailing", "for: 5m", "for: 2s"),
     ("TaskCrashLooping", "[15m]", "[30s]"),
     ("TaskCrashLooping", "for: 5m", "for: 1s"),
@@ -200,25 +204,61 @@ fn is_readable(message: &Value, labels: &Labels<'_>) {
 
 #[test]
 fn ten_alerts_come_to_a_webhook_and_each_is_taken_back_when_its_cause_is_over() {
+    if let Err(reason) = ten_alerts_fire_and_resolve(Source::Scraped(2)) {
+        skip_test!(reason);
+    }
+}
+
+#[test]
+fn ten_alerts_on_prometheus_3_come_to_a_webhook_and_resolve() {
+    if let Err(reason) = ten_alerts_fire_and_resolve(Source::Scraped(3)) {
+        skip_test!(reason);
+    }
+}
+
+#[test]
+fn ten_alerts_on_pushed_data_come_to_a_webhook_and_resolve() {
+    if let Err(reason) = ten_alerts_fire_and_resolve(Source::Pushed) {
+        skip_test!(reason);
+    }
+}
+
+/// Errors: why it cannot be tried here.
+fn ten_alerts_fire_and_resolve(source: Source) -> Result<(), &'static str> {
     if !is_root() {
-        skip_test!("not-root");
+        return Err("not-root");
     }
     let lays = |share: std::path::PathBuf| with_its_own_share(&share).arg("true").status().is_ok_and(|s| s.success());
     if part_file("alertmanager", "usr/share").is_some_and(|share| !lays(share)) {
-        skip_test!("cannot-mount");
+        return Err("cannot-mount");
     }
     let webhook = Webhook::listen();
-    let Some(manager) = Alertmanager::start(webhook.address) else { skip_test!("no-prometheus") };
-    let mut gpus = Gpus::install();
-    let agent = Agent::with(gpus.options(Selection::default().profile));
-    gpus.clear_faults(&agent);
+    let manager = Alertmanager::start(webhook.address).ok_or("no-prometheus")?;
     let directory = test_dir();
     let rules = [directory.path().join("allostat.yml"), root().join("alerts/recording.yml")];
     std::fs::write(&rules[0], shorter(&read(&root().join("alerts/allostat.yml")))).expect("our own directory");
-    let Some(prometheus) = Prometheus::start_alerting(manager.address, &[agent.address], &rules) else {
-        skip_test!("no-prometheus")
+    let mut gpus = Gpus::install();
+    let mut options = gpus.options(Selection::default().profile);
+    let (store, agent) = match source {
+        Source::Scraped(major) => {
+            let agent = Agent::with(options);
+            let started = Prometheus::start_alerting(major, manager.address, &[agent.address], &rules);
+            (started.ok_or("no-prometheus")?, agent)
+        }
+        Source::Pushed => {
+            let store = Prometheus::start_victoria_for_otlp("scrape_configs: []\n").ok_or("no-prometheus")?;
+            options.config += &pushed_to(&store, "host-a");
+            (store, Agent::with(options))
+        }
     };
-    prometheus.wait_value("count(allostat_build_info)", |agents| agents >= 1.0);
+    let _vmalert = match source {
+        Source::Scraped(_) => None,
+        Source::Pushed => {
+            Some(Prometheus::start_vmalert(&store, Some(manager.address), &rules).ok_or("no-prometheus")?)
+        }
+    };
+    gpus.clear_faults(&agent);
+    store.wait_value("count(allostat_build_info)", |agents| agents >= 1.0);
     agent.run(&job());
     let alloc = agent.alloc_ids().pop().expect("a job that was accepted must have an alloc");
     gpus.go_to_work(pid_of(&agent, &alloc, "throttled"), pid_of(&agent, &alloc, "steady"));
@@ -229,7 +269,10 @@ fn ten_alerts_come_to_a_webhook_and_each_is_taken_back_when_its_cause_is_over() 
         agent.run(&checked(version));
     }
 
-    let host = agent.address.to_string();
+    let (host, silent) = match source {
+        Source::Scraped(_) => (agent.address.to_string(), "AllostatAgentDown"),
+        Source::Pushed => ("host-a".to_owned(), "AllostatPushMissing"),
+    };
     let gpu = [("index", "0"), ("model", "NVIDIA H100 80GB HBM3")];
     let leak = [("workload", "board"), ("task", "leak"), ("alloc_id", &*alloc)];
     let crash = [("workload", "board"), ("task", "crash"), ("alloc_id", &*alloc)];
@@ -251,17 +294,15 @@ fn ten_alerts_come_to_a_webhook_and_each_is_taken_back_when_its_cause_is_over() 
         is_readable(&message, labels);
     }
 
-    // An agent that does not answer for some scrapes: what has failed for good is not resolved.
+    // An agent that does not answer for some scrapes, and pushes nothing: what has failed for good is not resolved.
     let its = [("instance", &*host)];
     signal(&agent, "-STOP");
-    let message = wait_for("AllostatAgentDown", Duration::from_secs(60) * patience(), || {
-        webhook.of("AllostatAgentDown", "firing", &its)
-    });
+    let message = wait_for(silent, Duration::from_secs(90) * patience(), || webhook.of(silent, "firing", &its));
     signal(&agent, "-CONT");
     assert_eq!(message["labels"]["severity"], "critical", "{message}");
     is_readable(&message, &its);
-    wait_for("AllostatAgentDown to be taken back", Duration::from_secs(60) * patience(), || {
-        webhook.of("AllostatAgentDown", "resolved", &its)
+    wait_for(&format!("{silent} to be taken back"), Duration::from_secs(60) * patience(), || {
+        webhook.of(silent, "resolved", &its)
     });
     for (goes_on, workload) in [("JobFailed", "once"), ("TaskRestartsUsedUp", "hopeless")] {
         let message = webhook.of(goes_on, "resolved", &[("workload", workload)]);
@@ -285,4 +326,5 @@ fn ten_alerts_come_to_a_webhook_and_each_is_taken_back_when_its_cause_is_over() 
         assert_eq!(message["labels"]["severity"], severity, "{message}");
     }
     agent.stop();
+    Ok(())
 }

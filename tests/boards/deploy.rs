@@ -11,9 +11,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use allostat::exporters::catalogue::CATALOGUE;
+use allostat::model::job::JobKind;
+use allostat::model::service::ServicePort;
 use serde_json::Value;
 
-use crate::boards::files::{list, read, root, text};
+use crate::boards::files::{boards, list, read, root, text};
 use crate::boards::schema::{compiled, packages};
 use crate::common::{golden_part, test_dir};
 
@@ -84,6 +86,42 @@ fn the_nomad_job_is_one() {
     assert!(!is_right && printed.matches("error:").count() == 1 && printed.contains("`type`"), "{printed}");
 }
 
+/// Prometheus finds the service by its name, and the agent starts with what the job gives to it.
+///
+/// Promise (Code, boards and alerts): The Nomad job registers the service that the Consul example finds; its agent
+/// accepts each setting
+#[test]
+fn nomad_job_registers_the_scraped_service_and_its_agent_takes_each_setting() {
+    let job = allostat::jobspec::parse("allostat.nomad.hcl", &read(&root().join("deploy/allostat.nomad.hcl")));
+    let job = job.unwrap_or_else(|problems| panic!("{problems}")).job;
+    assert_eq!(job.kind, JobKind::System);
+    let [group] = &job.groups[..] else { panic!("{} groups", job.groups.len()) };
+    let [service] = &group.services[..] else { panic!("{} services", group.services.len()) };
+    assert_eq!((&*service.name, &service.tags[..]), ("allostat", &["metrics".to_owned()][..]));
+    let scrape = read(&root().join("deploy/prometheus-consul.yml"));
+    assert!(scrape.contains(&format!("services: [{}]\n", service.name)), "{scrape}");
+    let Some(ServicePort::Label(label)) = &service.port else { panic!("{:?}", service.port) };
+    let ports = &group.network.as_ref().expect("it has a network").ports;
+    let port = ports.iter().find(|port| port.label == *label).and_then(|port| port.fixed).expect("a static port");
+    let [task] = &group.tasks[..] else { panic!("{} tasks", group.tasks.len()) };
+    assert!(task.env["ALLOSTAT_LISTEN"].ends_with(&format!(":{port}")), "{:?}", task.env);
+
+    let config = read(&root().join("tests/golden/config/default.hcl"));
+    for variable in task.env.keys() {
+        assert!(config.contains(&format!("({variable})")), "{variable} is no setting");
+    }
+    let args = task.config["args"].as_array().expect("a list").iter().map(|arg| arg.as_str().expect("a text"));
+    let mut agent = Command::new(crate::common::allostat());
+    agent.args(args).arg("--print-config").env_clear().envs(&task.env).stdin(Stdio::null());
+    let output = agent.output().expect("it must start");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(printed.contains("\"/var/lib/allostat\"") && printed.contains(&task.env["ALLOSTAT_LISTEN"]), "{printed}");
+    // It would say so.
+    agent.env("ALLOSTAT_TELEMETRY_PUBLIC", "metrix");
+    assert!(!agent.output().expect("it must start").status.success());
+}
+
 #[test]
 fn the_pipelines_of_the_collector_name_what_is_there_and_its_filter_what_is_sent() {
     let Some(packages) = packages() else { skip_test!("no-npm") };
@@ -149,6 +187,36 @@ fn grafana_finds_the_boards_and_the_server_that_scrapes() {
     assert_eq!((text(provider, "type"), provider["allowUiUpdates"].as_bool()), ("file", Some(false)));
     let path = text(&provider["options"], "path");
     assert!(path.starts_with('/'), "{path} is not absolute");
+}
+
+/// The command is run as its reader would, in a copy of `dashboards/`.
+///
+/// Promise (Code, boards and alerts): The documented command sets the address of the runbooks on each board that links
+/// to them
+#[test]
+fn documented_command_sets_the_runbook_address_of_every_board() {
+    let page = read(&root().join("deploy/README.md"));
+    let command = page.lines().find(|line| line.starts_with("sed -i ")).expect("the page has the command");
+    let copy = test_dir();
+    for board in boards() {
+        std::fs::write(copy.path().join(board.path.file_name().expect("a file")), &board.text).expect("our directory");
+    }
+    let command = command.replace("URL", "https://runbooks.internal/allostat");
+    let status = Command::new("sh").args(["-c", &command]).current_dir(copy.path()).status().expect("there is a sh");
+    assert!(status.success(), "{command}: {status}");
+    let sentence = page.split("`Runbooks at` on the ").nth(1).and_then(|rest| rest.split_once(" boards")).expect("one");
+    let mut seen = 0;
+    for board in boards() {
+        let changed = read(&copy.path().join(board.path.file_name().expect("a file")));
+        assert!(!changed.contains("//example.com/"), "{} still links to example.com", board.stem);
+        if board.variables().iter().any(|variable| text(variable, "name") == "runbooks") {
+            assert!(changed.contains("https://runbooks.internal/allostat"), "{}", board.stem);
+            let name = board.stem.trim_start_matches("allostat-");
+            assert!(sentence.0.split(' ').any(|word| word == name), "{name} is not named: {}", sentence.0);
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 2);
 }
 
 const BEGIN: &str = "<!-- made from docs/profiles.md: begin -->\n";

@@ -31,10 +31,10 @@ use crate::boards::files::{Board, alerts, boards, documented, list, rules, text}
 use crate::boards::promql::{Names, names};
 
 /// An expression of a board or a rule, with the place that names it in a failure.
-struct Expression {
+pub struct Expression {
     place: String,
-    text: String,
-    names: Names,
+    pub text: String,
+    pub names: Names,
 }
 
 fn expression(place: String, text: &str) -> Expression {
@@ -43,7 +43,7 @@ fn expression(place: String, text: &str) -> Expression {
     Expression { place, text: text.to_owned(), names }
 }
 
-fn of_panel(board: &Board, panel: &Value) -> Vec<Expression> {
+pub fn of_panel(board: &Board, panel: &Value) -> Vec<Expression> {
     let place = |target: &Value| format!("{} / {} / {}", board.stem, text(panel, "title"), text(target, "refId"));
     list(&panel["targets"]).iter().map(|t| expression(place(t), text(t, "expr"))).collect()
 }
@@ -243,7 +243,7 @@ fn panel_of_one_kind_of_pressure_describes_that_kind() {
 }
 
 /// What Grafana calls the values of a table: of several questions, which it merges, by their letters.
-fn value_columns(panel: &Value) -> Vec<String> {
+pub fn value_columns(panel: &Value) -> Vec<String> {
     let steps: Vec<&str> = list(&panel["transformations"]).iter().map(|step| text(step, "id")).collect();
     match list(&panel["targets"]) {
         [_] => {

@@ -421,7 +421,11 @@ fn features() -> Vec<String> {
 
 /// Each rule was evaluated, and none failed.
 pub fn rules_are_healthy(prometheus: &Prometheus) {
-    let expected = rules().len();
+    are_evaluated(prometheus, rules().len());
+}
+
+/// So many rules.
+pub fn are_evaluated(prometheus: &Prometheus, expected: usize) {
     wait_for("every rule to be evaluated without an error", Duration::from_secs(30) * patience(), || {
         let answer = prometheus.api("/api/v1/rules");
         let found: Vec<_> = list(&answer["data"]["groups"]).iter().flat_map(|group| list(&group["rules"])).collect();

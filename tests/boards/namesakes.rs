@@ -14,6 +14,7 @@ use allostat::model::profile::Profile;
 use crate::boards::files::{boards, documented, in_folder, list, read, root, rules, text};
 use crate::boards::gpus::Gpus;
 use crate::boards::live::{filled_for, picked, rules_are_healthy};
+use crate::boards::pushed::{Source, pushed_to};
 use crate::common::{Agent, Cgroups, Prometheus, is_root, patience, wait_for};
 
 /// Each join that a HELP text recommends.
@@ -93,7 +94,7 @@ fn two_agents_with_equal_names_are_joined_and_shown_each_by_itself() {
     if !is_root() {
         skip_test!("not-root");
     }
-    if !are_shown_each_by_itself(2) {
+    if !are_shown_each_by_itself(Source::Scraped(2)) {
         skip_test!("no-prometheus");
     }
 }
@@ -103,26 +104,53 @@ fn two_agents_with_equal_names_are_joined_and_shown_each_by_itself_on_prometheus
     if !is_root() {
         skip_test!("not-root");
     }
-    if !are_shown_each_by_itself(3) {
+    if !are_shown_each_by_itself(Source::Scraped(3)) {
         skip_test!("no-prometheus");
     }
 }
 
-/// False: there is no such Prometheus.
-fn are_shown_each_by_itself(major: u32) -> bool {
+#[test]
+fn two_agents_with_equal_names_are_joined_and_shown_each_by_itself_on_pushed_data() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    if !are_shown_each_by_itself(Source::Pushed) {
+        skip_test!("no-prometheus");
+    }
+}
+
+/// False: there is no such server.
+fn are_shown_each_by_itself(source: Source) -> bool {
     let (mut gpus, observed) = (Gpus::install(), Cgroups::new());
     let shown = format!("cgroup:{}/*", observed.parent);
-    let agents = [0, 1].map(|_| {
+    let rule_files = in_folder("alerts", "yml");
+    let store = match source {
+        Source::Scraped(_) => None,
+        Source::Pushed => match Prometheus::start_victoria_for_otlp("scrape_configs: []\n") {
+            Some(store) => Some(store),
+            None => return false,
+        },
+    };
+    let agents = ["host-a", "host-b"].map(|host| {
         let mut options = gpus.options(Profile::Standard);
         let appearance = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &*shown)];
         options.env.extend(appearance.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        options.config += &store.as_ref().map_or_else(String::new, |store| pushed_to(store, host));
         Agent::with(options)
     });
     agents.iter().take(1).for_each(|agent| gpus.clear_faults(agent));
     let hosts = [(agents[0].address, "host-a"), (agents[1].address, "host-b")];
-    let Some(prometheus) = Prometheus::start_named_on(major, 1, &hosts, &in_folder("alerts", "yml")) else {
-        return false;
+    // With what evaluates its rules, where that is another program.
+    let started = match (source, store) {
+        (Source::Scraped(major), _) => {
+            Prometheus::start_named_on(major, 1, &hosts, &rule_files).map(|prometheus| (prometheus, None))
+        }
+        (Source::Pushed, Some(store)) => {
+            Prometheus::start_vmalert(&store, None, &rule_files).map(|vmalert| (store, Some(vmalert)))
+        }
+        (Source::Pushed, None) => None,
     };
+    let Some((prometheus, vmalert)) = started else { return false };
     let mut shared = observed.sleeper("web");
     observed.limit("web", 1 << 30, 64);
     let id = format!("cgroup:{}/web", observed.parent);
@@ -165,7 +193,7 @@ fn are_shown_each_by_itself(major: u32) -> bool {
         one_of_one_host_is_shown(&prometheus, host, &id);
     }
     assert!(picked.contains_key(&format!("host-b {own}")) && !picked.contains_key(&format!("host-a {own}")));
-    rules_are_healthy(&prometheus);
+    rules_are_healthy(vmalert.as_ref().unwrap_or(&prometheus));
     // What a person is called for is on one host; recorded totals of workloads are of all hosts.
     for rule in rules() {
         let found = prometheus.query(&rule.expression);

@@ -7,16 +7,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 use allostat::exporters::Selection;
 use allostat::exporters::catalogue::{self, CATALOGUE};
 use allostat::model::metric::MetricDesc;
 use allostat::model::profile::Profile;
+use allostat::{snapshot, telemetry};
 
+use crate::boards::alertmanager::failing;
 use crate::boards::files::{Rule, boards, documented, in_folder, list, read, rules, text};
 use crate::boards::promql::names;
 use crate::boards::renamed::FILE as FORMER;
-use crate::common::{Promtool, golden_part, how_many, test_dir};
+use crate::common::{Agent, Promtool, golden_part, how_many, is_root, patience, tcp, test_dir, wait_for};
 
 /// The families that an expression needs and a profile does not have.
 pub fn missing(expression: &str, profile: Profile) -> BTreeSet<&'static str> {
@@ -239,4 +242,74 @@ fn only_named<'a>(file: &str, rules: impl Iterator<Item = &'a Rule>, test: &str)
         writeln!(out, "      - {kind}: {}\n{}", rule.name, rule.lines.join("\n")).expect("a text can be written");
     }
     out
+}
+
+/// Whether a family is about the agent, and about no workload of it.
+fn is_of_the_agent(desc: &MetricDesc) -> bool {
+    let counted = snapshot::agent::METRICS.iter().copied().chain(telemetry::metrics::descriptors());
+    let of_exposition = ["allostat_build_info", "allostat_exposition_info", "allostat_series"];
+    let is_of_workloads = ["workload", "alloc_id", "task"].iter().any(|label| desc.labels.contains(label));
+    !is_of_workloads && (of_exposition.contains(&desc.name) || counted.into_iter().any(|own| own.name == desc.name))
+}
+
+/// Promise (Code, boards and alerts): The agent has as many series about itself as `docs/profiles.md` states, whatever
+/// it runs
+#[test]
+fn agent_has_at_most_the_documented_number_of_series_about_itself() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let page = read(Path::new("docs/profiles.md"));
+    let row = page.lines().find_map(|line| line.strip_prefix("| the agent about itself | at most ")).expect("a row");
+    let number = |text: &str| -> f64 { text.replace(',', "").parse().unwrap_or_else(|e| panic!("{text}: {e}")) };
+    let budget = number(row.split(", whatever").next().expect("the budget"));
+    // What that is of a body, by the figures of the benchmark.
+    let figures = read(Path::new("docs/figures.tsv"));
+    for tasks in ["100", "1000"] {
+        let name = format!("encode\tprofile/standard/{tasks}/series\t");
+        let series = figures.lines().find_map(|line| line.strip_prefix(&name)).expect("a figure");
+        let share = 100.0 * budget / number(series.split('\t').next().expect("a number"));
+        let tasks = if tasks == "1000" { "1,000" } else { tasks };
+        assert!(
+            row.contains(&format!("{share:.0}% of a body with {tasks}"))
+                || row.contains(&format!("{share:.0}% with {tasks}")),
+            "{share:.1}% with {tasks}: {row}"
+        );
+    }
+
+    let agent = Agent::start();
+    let count = || {
+        agent.metrics().samples.iter().filter_map(|s| catalogue::family(&s.name)).filter(|d| is_of_the_agent(d)).count()
+    };
+    let wait_for_ends = |expected: usize| {
+        wait_for("the ends of all", Duration::from_secs(60) * patience(), || {
+            let allocs = agent.json("/v1/allocs");
+            let ended = list(&allocs["allocs"]).iter().filter(|of| of["status"] == "failed").count();
+            (ended == expected).then_some(())
+        });
+    };
+    agent.run(&failing("once", 1));
+    wait_for_ends(1);
+    // Every format has been served, so that its durations are known.
+    for accept in [
+        "application/openmetrics-text",
+        "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited",
+    ] {
+        let answer = tcp(agent.address, "GET", "/metrics", &[("accept", accept)], b"").expect("it answers");
+        assert_eq!(answer.status, 200);
+    }
+    let with_one = count();
+    assert!(with_one > 300, "{with_one}: the families of the agent were not found");
+    assert!(
+        f64::from(u32::try_from(with_one).expect("some hundred")) <= budget,
+        "{with_one} series about itself, and {budget} are documented"
+    );
+    for n in 0..10 {
+        agent.run(&failing(&format!("more-{n}"), 0));
+    }
+    wait_for_ends(11);
+    // Of `allostat_series` there is a row for each family that has many.
+    let with_many = count();
+    assert!(with_many <= with_one + 20, "{with_one} series with one job, {with_many} with eleven");
+    agent.stop();
 }

@@ -1,15 +1,15 @@
 //! How boards look: the same thing the same way everywhere. What is asked here was seen in pictures
 //! (`cargo xtask pictures`).
 //!
-//! Promise (Code, boards and alerts): A limit, a peak, an outcome look the same on every board; an empty cell is a
-//! dash, no sentence
+//! Promise (Code, boards and alerts): A limit, a peak, an outcome look the same on every board, and tasks differ by
+//! colour; an empty cell is a dash
 
 use serde_json::{Value, json};
 
 use crate::boards::files::{boards, list, text};
 
 /// What the overrides of a panel set for a series of this name, the last one winning, as Grafana reads them.
-fn set(panel: &Value, series: &str, property: &str) -> Value {
+pub fn set(panel: &Value, series: &str, property: &str) -> Value {
     let matches = |rule: &&Value| {
         let options = rule["matcher"]["options"].as_str().unwrap_or("");
         match text(&rule["matcher"], "id") {
@@ -29,35 +29,48 @@ fn series(panel: &Value) -> Vec<String> {
     list(&panel["targets"]).iter().map(|t| plain.replace_all(text(t, "legendFormat"), "x").into_owned()).collect()
 }
 
+/// Whether the lines of a graph are those of several tasks. How tasks end has colours of its own.
+fn is_by_task(panel: &Value) -> bool {
+    let has = |label: &str| list(&panel["targets"]).iter().any(|target| text(target, "legendFormat").contains(label));
+    has("{{task}}") && !has("{{outcome}}")
+}
+
+/// The form distinguishes a limit from a peak, and the colour one task from another.
 #[test]
-fn limits_and_peaks_have_one_form_and_one_colour_on_every_board() {
-    let mut seen = (0, 0, 0);
+fn limits_and_peaks_have_one_form_on_every_board_and_one_colour_outside_of_tasks() {
+    let mut seen = (0, 0, 0, 0);
     for board in boards() {
         for panel in board.panels().into_iter().filter(|p| p["type"] == "timeseries") {
+            let by_task = is_by_task(panel);
             for name in series(panel) {
                 let place = format!("{} / {} / {name}", board.stem, text(panel, "title"));
                 let (color, dash) = (set(panel, &name, "color"), set(panel, &name, "custom.lineStyle"));
                 let is = |word: &str| name.split(' ').any(|w| w == word);
-                if is("limit") {
-                    assert_eq!((&color["fixedColor"], &dash["dash"]), (&json!("red"), &json!([12, 6])), "{place}");
+                let (form, fixed) = if is("limit") {
                     seen.0 += 1;
+                    (json!([12, 6]), json!("red"))
                 } else if is("window") {
-                    assert_eq!(
-                        (&color["fixedColor"], set(panel, &name, "custom.drawStyle")),
-                        (&json!("yellow"), json!("points")),
-                        "{place}"
-                    );
-                    // What is in use is there beside it, and must not look like it.
-                    assert_eq!(set(panel, "x working set", "color")["fixedColor"], "blue", "{place}");
+                    assert_eq!(set(panel, &name, "custom.drawStyle"), "points", "{place}");
                     seen.1 += 1;
+                    (Value::Null, json!("yellow"))
                 } else if is("peak") {
-                    assert_eq!((&color["fixedColor"], &dash["dash"]), (&json!("orange"), &json!([4, 4])), "{place}");
                     seen.2 += 1;
+                    (json!([4, 4]), json!("orange"))
+                } else {
+                    (dash["dash"].clone(), color["fixedColor"].clone())
+                };
+                assert_eq!(dash["dash"], form, "{place}");
+                if by_task {
+                    let mode = &panel["fieldConfig"]["defaults"]["color"]["mode"];
+                    assert_eq!((mode, &color), (&json!("palette-classic-by-name"), &Value::Null), "{place}");
+                    seen.3 += 1;
+                } else {
+                    assert_eq!(color["fixedColor"], fixed, "{place}");
                 }
             }
         }
     }
-    assert!(seen.0 >= 8 && seen.1 >= 1 && seen.2 >= 3, "{seen:?}");
+    assert!(seen.0 >= 8 && seen.1 >= 1 && seen.2 >= 3 && seen.3 >= 20, "{seen:?}");
 }
 
 #[test]

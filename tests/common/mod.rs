@@ -20,6 +20,7 @@
 mod agent;
 mod btf;
 mod cgroups;
+mod command_lines;
 mod docker;
 mod driver;
 mod exposition;
@@ -36,6 +37,7 @@ mod terminal;
 pub use agent::{Agent, AgentOptions, Cli, alone, assert_contains, unmount_secrets};
 pub use btf::{Description, description};
 pub use cgroups::{Cgroups, counts_io, is_root, mounted_v1, mounted_v2, work_in};
+pub use command_lines::{CommandLine, call, command_lines, documents, is_mention, is_usage, words};
 pub use docker::{Docker, make_rootfs, program};
 pub use driver::{driver_context, sampling};
 pub use exposition::{Exposition, Sample};

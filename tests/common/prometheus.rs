@@ -63,11 +63,16 @@ impl Prometheus {
         Prometheus::start_program(program_of(major)?, &["exemplar-storage"], seconds, &addresses, rules, &more)
     }
 
-    /// One that sends alerts to an Alertmanager.
+    /// One of version 2 or 3 that sends alerts to an Alertmanager.
     #[track_caller]
-    pub fn start_alerting(alertmanager: SocketAddr, targets: &[SocketAddr], rules: &[PathBuf]) -> Option<Prometheus> {
+    pub fn start_alerting(
+        major: u32,
+        alertmanager: SocketAddr,
+        targets: &[SocketAddr],
+        rules: &[PathBuf],
+    ) -> Option<Prometheus> {
         let more = format!("alerting: {{alertmanagers: [{{static_configs: [{{targets: [\"{alertmanager}\"]}}]}}]}}\n");
-        Prometheus::start_knowing(&["exemplar-storage"], 1, targets, rules, &more)
+        Prometheus::start_program(program_of(major)?, &["exemplar-storage"], 1, targets, rules, &more)
     }
 
     /// One that sends on what it has. `to`: `remote_write`, as in its configuration.
@@ -86,6 +91,35 @@ impl Prometheus {
     #[track_caller]
     pub fn start_victoria_for_otlp(scrape: &str) -> Option<Prometheus> {
         Some(Prometheus::victoria(programs::part_of("victoria-metrics-otlp", "victoria-metrics")?, scrape))
+    }
+
+    /// vmalert, which evaluates rules on the series of a VictoriaMetrics, and writes alerts and recorded series back.
+    /// It has Prometheus's API for rules and alerts.
+    #[track_caller]
+    pub fn start_vmalert(
+        store: &Prometheus,
+        alertmanager: Option<SocketAddr>,
+        rules: &[PathBuf],
+    ) -> Option<Prometheus> {
+        let (dir, address) = (programs::test_dir(), free_address());
+        let mut command = Command::new(programs::part_of("victoria-metrics-otlp", "vmalert")?);
+        command.args(rules.iter().map(|rule| format!("-rule={}", rule.display())));
+        let stores = ["datasource", "remoteWrite", "remoteRead"];
+        command
+            .args(stores.map(|purpose| format!("-{purpose}.url=http://{}", store.address)))
+            .arg(
+                alertmanager
+                    .map_or_else(|| "-notifier.blackhole".to_owned(), |at| format!("-notifier.url=http://{at}")),
+            )
+            .arg("-evaluationInterval=1s")
+            .arg("-remoteWrite.flushInterval=1s")
+            // By itself it evaluates half a minute late, and takes what is five minutes old for a value of now.
+            .arg("-rule.evalDelay=0s")
+            .arg("-datasource.queryStep=20s")
+            // The Alertmanager resolves an alert that it has not received for four times this.
+            .arg("-rule.resendDelay=15s")
+            .arg(format!("-httpListenAddr={address}"));
+        Some(Prometheus::ready(command, address, dir, "/health"))
     }
 
     #[track_caller]

@@ -57,6 +57,7 @@ pub struct OnTerminal {
     terminal: OwnedFd,
     before: Termios,
     output: Arc<Mutex<Vec<u8>>>,
+    reader: std::thread::JoinHandle<()>,
 }
 
 impl OnTerminal {
@@ -74,7 +75,7 @@ impl OnTerminal {
         let before = tcgetattr(&own).expect("a terminal");
         let reported = Arc::<Mutex<Vec<u8>>>::default();
         let (mut from, into) = (std::fs::File::from(terminal.try_clone().expect("a terminal")), Arc::clone(&reported));
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             // Ends with an error when no process has the other end any more.
             while let Ok(read @ 1..) = from.read(&mut buffer) {
@@ -84,7 +85,7 @@ impl OnTerminal {
         command.env_remove("NO_COLOR").env("TERM", "xterm-256color");
         let io = || Stdio::from(own.try_clone().expect("a terminal"));
         let child = command.stdin(io()).stdout(io()).stderr(io()).spawn().expect("it must start");
-        OnTerminal { child, terminal, before, output: reported }
+        OnTerminal { child, terminal, before, output: reported, reader }
     }
     /// `allostat top` of this agent.
     pub fn of(agent: &Agent) -> OnTerminal {
@@ -102,6 +103,20 @@ impl OnTerminal {
     }
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.output.lock().expect("not poisoned")).into_owned()
+    }
+    /// All lines of a command that has ended, without colours. What it wrote last may be on its way when it has ended.
+    #[track_caller]
+    pub fn lines(&self) -> Vec<String> {
+        wait_for("the rest of its output", LONG * patience(), || self.reader.is_finished().then_some(()));
+        let text = self.text();
+        let mut plain = String::new();
+        let mut rest = text.as_str();
+        while let Some((before, after)) = rest.split_once("\x1b[") {
+            plain.push_str(before);
+            rest = after.split_once('m').map_or("", |(_, after)| after);
+        }
+        plain.push_str(rest);
+        plain.lines().map(|line| line.trim_end_matches('\r').to_owned()).collect()
     }
     /// What is said from now on.
     pub fn forget(&self) {

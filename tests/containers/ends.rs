@@ -127,14 +127,15 @@ fn exit_codes_and_oom_kills_that_the_next_agent_finds_are_those_of_docker_inspec
 }
 
 #[test]
-fn while_it_runs_its_values_are_those_of_its_cgroup() {
+fn container_peak_is_that_of_its_cgroup_while_it_runs_and_no_less_at_its_end() {
     if !is_root() {
         skip_test!("not-root");
     }
     let Some(docker) = Docker::start() else { skip_test!("no-docker") };
     let agent = Agent::with(docker.driver());
-    let script = "dd if=/dev/zero of=/dev/null bs=50M count=1 2>/dev/null; echo ready; sleep 1000";
-    agent.run(&job("live", "service", script, "resources { memory = 200 }"));
+    let script = "dd if=/dev/zero of=/dev/null bs=50M count=1 2>/dev/null; echo ready; \
+                  until [ -e /local/go ]; do busybox usleep 10000; done";
+    agent.run(&job("live", "batch", script, "resources { memory = 200 }"));
     let alloc = wait_for("the container", long(), || {
         alloc_of(&agent, "live").filter(|alloc| super::logs(&agent, alloc).contains("ready"))
     });
@@ -149,6 +150,12 @@ fn while_it_runs_its_values_are_those_of_its_cgroup() {
         let shown = agent.metrics().one("allostat_task_memory_peak_bytes", &[("alloc_id", id)]).map(Sample::f64)?;
         (shown == kernels && shown >= 50.0 * 1_048_576.0).then_some(())
     });
+    // The memory is free again: only a peak that is read at the end is as high as the one before it.
+    let before: u64 = peak().and_then(|text| text.trim().parse().ok()).expect("it runs");
+    std::fs::write(agent.data_dir().join("alloc").join(id).join("main/local/go"), "").expect("our own directory");
+    let ended = wait_for("its end", long(), || over(&agent, "live"));
+    let last = ended["tasks"]["main"]["exits"][0]["usage"]["memory_peak_bytes"].as_u64();
+    assert!(last >= Some(before), "{last:?}, before its end {before}: {ended}");
     agent.stop();
     assert_eq!(docker.containers(), Vec::<String>::new());
 }

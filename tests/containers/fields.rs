@@ -4,6 +4,7 @@ use std::fs;
 
 use super::{MIB, alloc_of, job, logs, long, over};
 use crate::common::{Agent, Docker, Sample, is_root, wait_for};
+use crate::plugins::Plugins;
 
 #[test]
 fn container_has_the_limits_mounts_and_rights_of_its_config() {
@@ -127,5 +128,28 @@ fn container_gets_the_kill_signal_of_its_job_and_its_stop_is_no_failure() {
     let alloc = wait_for("its end", long(), || over(&agent, "asked"));
     assert_eq!(logs(&agent, &alloc), "ready\ngot INT\n");
     assert_eq!((&alloc["status"], &alloc["tasks"]["main"]["failed"]), (&"complete".into(), &false.into()), "{alloc}");
+    agent.stop();
+}
+
+/// Promise (Device plugins): Node, mount and variables of a reserved device are in the container of its task
+#[test]
+fn reserved_device_of_a_plugin_is_in_the_container_of_its_task() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(plugins) = Plugins::new() else { skip_test!("no-python") };
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    plugins.add("sound", "");
+    let agent = Agent::with(plugins.with(docker.driver()));
+    wait_for("the device", long(), || {
+        agent.metrics().one("allostat_device_up", &[("device_uuid", "sound-0")]).filter(|up| up.f64() == 1.0).map(drop)
+    });
+    // The plugin's node is the host's /dev/null.
+    let script = "echo $ACME_VISIBLE_DEVICES; busybox test -c /dev/acme0 && echo x > /dev/acme0 && echo written; \
+                  busybox stat -c %t:%T /dev/acme0; busybox test -d /opt/acme/bin && echo mounted; \
+                  (echo y > /opt/acme/y) 2> /dev/null || echo read-only";
+    agent.run(&job("device", "batch", script, "resources {\n device \"acme/fpga\" {\n }\n }"));
+    let alloc = wait_for("its end", long(), || over(&agent, "device"));
+    assert_eq!(logs(&agent, &alloc), "sound-0\nwritten\n1:3\nmounted\nread-only\n", "{alloc}");
     agent.stop();
 }

@@ -13,7 +13,7 @@ fn a_container_has_its_limits_environment_mounts_and_logs_and_leaves_nothing() {
         skip_test!("not-root");
     }
     let Some(docker) = Docker::start() else { skip_test!("no-docker") };
-    let agent = Agent::with(docker.driver());
+    let mut agent = Agent::with(docker.driver());
     let script = "busybox env; busybox id; echo shared > /alloc/data/x; echo own > /local/y; busybox grep -o '/secrets tmpfs' /proc/mounts; busybox ls -d /secrets; \
                   echo wrong >&2; sleep 1000";
     let more = "env { GREETING = \"hello ${NOMAD_TASK_NAME}\" }\n user = \"1234\"\n resources { memory = 64 }";
@@ -58,12 +58,34 @@ fn a_container_has_its_limits_environment_mounts_and_logs_and_leaves_nothing() {
     assert_eq!(limit, 67_108_864.0);
     let used = wait_for("its memory", long(), || value("allostat_task_memory_usage_bytes").filter(|used| *used > 0.0));
     assert!(used < limit);
-    // It is a managed task, and no second time an observed one.
+    // It is a managed task, and no second time an observed one: not for the next agent either.
     let container = docker.inspect(&name, "{{.Id}}");
-    let observed = [format!("docker:{name}"), format!("docker:{}", &container[..12])];
-    let allocs: Value = agent.json("/v1/allocs");
-    let is_shown_twice = |alloc: &Value| observed.iter().any(|id| alloc["id"] == id.as_str());
-    assert!(!allocs["allocs"].as_array().unwrap().iter().any(is_shown_twice), "{allocs}");
+    for restarts in 0..2 {
+        if restarts > 0 {
+            agent.kill();
+            agent.start_again();
+            wait_for("the container to be recovered", long(), || {
+                alloc_of(&agent, "seen").filter(|alloc| alloc["tasks"]["main"]["state"] == "running")
+            });
+        }
+        // Once the observer shows one that started later, it has seen the other.
+        let sibling = format!("sibling-{restarts}");
+        docker.run(&["-d", "--name", &sibling, "bb:1", "sleep", "1000"]);
+        let stranger = docker.inspect(&sibling, "{{.Id}}");
+        let shows = |allocs: &Value, name: &str, id: &str| {
+            let names = [format!("docker:{name}"), format!("docker:{}", &id[..12])];
+            allocs["allocs"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|alloc| names.iter().any(|name| alloc["id"] == name.as_str()))
+        };
+        let allocs: Value = wait_for("the observed container", long(), || {
+            Some(agent.json("/v1/allocs")).filter(|allocs| shows(allocs, &sibling, &stranger))
+        });
+        assert!(!shows(&allocs, &name, &container), "{allocs}");
+        docker.docker(&["rm", "-f", &sibling]);
+    }
     let node = agent.cli(&["node"]).ok();
     assert!(node.contains("driver.docker.version"), "{node}");
 

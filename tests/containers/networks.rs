@@ -3,8 +3,11 @@
 //! Promise (Input validation): Containers and processes of a group share its network namespace, over restarts of agent
 //! and engine
 
+use std::io::Read;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -217,5 +220,42 @@ fn container_address_assigned_after_the_start_is_shown_and_given_to_poststart_ta
     agent.kill();
     agent.start_again();
     wait_for("its address again", long(), || shown(&agent));
+    agent.stop();
+}
+
+/// The engine's own proxy leads there: it has no rules in any firewall.
+#[test]
+fn published_port_of_a_container_answers_at_the_address_of_its_alloc() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    let made = docker.docker(&["network", "create", "--subnet", "198.51.100.16/28", "front"]);
+    assert!(made.status.success(), "{made:?}");
+    let agent = Agent::with(docker.driver());
+    let script = "exec busybox nc -ll -p 80 -e /bin/busybox echo hello";
+    let text = super::job("front", "service", script, "kill_timeout = \"1s\"")
+        .replace("network_mode = \"none\"", "network_mode = \"front\"\n ports = [\"http\"]")
+        .replace("task \"main\"", "network {\n port \"http\" {\n to = 80\n }\n }\n task \"main\"");
+    agent.run(&text);
+    let alloc = wait_for("the container", long(), || {
+        alloc_of(&agent, "front").filter(|alloc| alloc["tasks"]["main"]["state"] == "running")
+    });
+    let port = &alloc["ports"][0];
+    assert_eq!((&port["label"], &port["to"]), (&"http".into(), &80.into()), "{alloc}");
+    let ip: std::net::IpAddr = port["host_ip"].as_str().and_then(|ip| ip.parse().ok()).expect("an address");
+    let address = SocketAddr::new(ip, port["value"].as_u64().and_then(|port| port.try_into().ok()).expect("a port"));
+    // The proxy accepts before the server inside listens, and closes then.
+    wait_for("the answer of its server", long(), || {
+        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5)).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        (answer == "hello\n").then_some(())
+    });
+    agent.cli(&["stop", alloc["id"].as_str().expect("its ID")]).ok();
+    wait_for("its end", long(), || over(&agent, "front"));
+    let refused = TcpStream::connect_timeout(&address, Duration::from_secs(5)).map_err(|error| error.kind());
+    assert_eq!(refused.err(), Some(std::io::ErrorKind::ConnectionRefused), "its port is closed with it");
     agent.stop();
 }

@@ -281,6 +281,41 @@ fn forced_pull_and_tag_latest_run_the_image_that_the_registry_has_now() {
 }
 
 #[test]
+fn image_named_by_digest_is_that_one_and_pulled_once() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    let dir = crate::common::test_dir();
+    let Some(registry) = Registry::start(dir.path(), false) else { skip_test!("no-docker") };
+    let agent = Agent::with(docker.driver());
+    let pinned = || {
+        let contents = registry.shelf.contents.lock().expect("no test panics in it");
+        format!("{}/app@{}", registry.address, contents["/v2/app/manifests/1"].1)
+    };
+    let image = pinned();
+    let ends = |name: &str, image: &str| {
+        agent.run(&version_of(name, image, ""));
+        let alloc = wait_for("its end", long(), || over(&agent, name));
+        let events = alloc["tasks"]["main"]["events"].to_string();
+        (logs(&agent, &alloc), events)
+    };
+    let pulls = |events: &str| events.contains("pulling the image ");
+    let (printed, events) = ends("first", &image);
+    assert!(printed == "one\n" && pulls(&events) && events.contains(&format!("pulled {image}")), "{printed}{events}");
+    // The tag is another image's now; the digest is not.
+    registry.replace(dir.path(), "two");
+    let (printed, events) = ends("again", &image);
+    assert!(printed == "one\n" && !pulls(&events), "{printed}{events}");
+    let (printed, events) = ends("newer", &pinned());
+    assert!(printed == "two\n" && pulls(&events), "{printed}{events}");
+    let absent = format!("{}/app@sha256:{}", registry.address, "0".repeat(64));
+    let (printed, events) = ends("absent", &absent);
+    assert!(printed.is_empty() && events.contains(&format!("cannot pull {absent}: ")), "{printed}{events}");
+    agent.stop();
+}
+
+#[test]
 fn pull_that_exceeds_image_pull_timeout_fails_its_start_and_not_the_next_pull() {
     if !is_root() {
         skip_test!("not-root");

@@ -173,3 +173,30 @@ fn comment_has_at_most_120_columns() {
     let long = "x ".repeat(70);
     assert_eq!(wide(&format!("//! {long}\n//! ```text\n//! {long}\n//! ```\nlet x = 1;\n    // {long}\n")), [1, 6]);
 }
+
+/// Places outside of `Cargo.toml` that have the version, each with what stands before it.
+const VERSIONS: [(&str, &str); 6] = [
+    ("deploy/helm/allostat/Chart.yaml", "\nversion: "),
+    ("deploy/helm/allostat/Chart.yaml", "\nappVersion: "),
+    ("deploy/kubernetes.yml", "image: registry.example/allostat:"),
+    ("examples/kustomize/kustomization.yaml", "newTag: \""),
+    ("tests/boards/fleets.rs", "image.tag="),
+    ("tests/boards/fleets.rs", "/allostat:"),
+];
+
+/// The version behind `before`. `None`: that is not there.
+fn version_behind<'t>(text: &'t str, before: &str) -> Option<&'t str> {
+    let (_, rest) = text.split_once(before)?;
+    Some(rest.split(|c: char| !(c.is_ascii_alphanumeric() || ".-+".contains(c))).next().unwrap_or_default())
+}
+
+#[test]
+fn manifests_charts_and_examples_have_the_version_of_the_package() {
+    for (file, before) in VERSIONS {
+        let text = std::fs::read_to_string(file).expect(file);
+        assert_eq!(version_behind(&text, before), Some(env!("CARGO_PKG_VERSION")), "{file}: {before:?}");
+    }
+    assert_eq!(version_behind("a\nappVersion: 0.2.0-rc.1\nb", "\nappVersion: "), Some("0.2.0-rc.1"));
+    assert_eq!(version_behind("newTag: \"0.1.0\"", "newTag: \""), Some("0.1.0"));
+    assert_eq!(version_behind("none", "image: "), None);
+}

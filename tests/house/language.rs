@@ -11,6 +11,7 @@ use std::path::Path;
 use regex::Regex;
 
 use crate::house::documents::tests_in;
+use crate::house::logs::arguments;
 use crate::house::source::{blank, has_word, walk};
 
 const ALLOWED: &str = "tests/house/language.txt";
@@ -248,4 +249,83 @@ fn name_of_the_dialect_is_found_outside_of_strings_and_test_names() {
     let found = offending_names(&[("src/a/kept.rs".to_owned(), text.to_owned())]);
     let found: Vec<_> = found.iter().map(|o| (o.at.as_str(), o.word.as_str())).collect();
     assert_eq!(found, [("src/a/kept.rs:0", "kept"), ("src/a/kept.rs:1", "LookResult"), ("src/a/kept.rs:4", "is_gone")]);
+}
+
+/// Calls whose text the user of a command reads after an error.
+const REFUSALS: [&str; 4] = ["CliError::new(", "CliError::failed(", ".hint(", ".remark("];
+
+/// Lines of calls that give the placeholder of the usage line in place of an ID or a name.
+fn placeholders(text: &str) -> Vec<usize> {
+    let calls = REFUSALS.iter().flat_map(|call| text.match_indices(call));
+    let is_placeholder = |argument: &String| has_word(argument, "ALLOC");
+    let mut found: Vec<usize> = calls
+        .filter(|(at, call)| arguments(&text[at + call.len()..]).iter().any(is_placeholder))
+        .map(|(at, _)| text[..at].matches('\n').count() + 1)
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+#[test]
+fn errors_and_hints_name_ids_and_never_a_placeholder() {
+    let (mut found, mut calls) = (Vec::new(), 0);
+    walk(Path::new("src/cli"), &mut |path| {
+        if path.extension().is_some_and(|e| e == "rs") {
+            let text = fs::read_to_string(path).expect("source must be readable");
+            calls += REFUSALS.iter().map(|call| text.matches(call).count()).sum::<usize>();
+            found.extend(placeholders(&text).iter().map(|line| format!("{}:{line}", path.display())));
+        }
+    });
+    assert!(calls > 100, "the calls were not found: {calls}");
+    assert!(found.is_empty(), "give the ID or the name:\n{}", found.join("\n"));
+    let text = "let a = CliError::failed(format!(\"no {}\", f(x))).hint(\"`stop ALLOC` ends it\");\n\
+                x.hint(format!(\"`stop {id}`\"));\nsession.remark(\n\"ALLOCS\");\nCliError::new(E::A, \"give ALLOC\")";
+    assert_eq!(placeholders(text), [1, 5]);
+}
+
+/// Advice that takes a word out of a job file, by a part of its line, and why the job means the same without it.
+const REMOVING_ADVICE: &[(&str, &str, &str)] = &[
+    ("src/jobspec/values.rs", "`max_run_duration` is 0", "0 is no bound"),
+    ("src/jobspec/values.rs", "the value is null", "null is the absence of a value"),
+    ("src/jobspec/template_places.rs", "change_mode = \\\"restart\\\"", "restart is the default"),
+    ("src/runner/drivers/docker/config.rs", "is for containers of Windows", "no container of Linux has an isolation"),
+    ("src/runner/drivers/docker/config.rs", "a tmpfs has none", "a tmpfs is mounted without a source"),
+];
+
+/// Each line with advice to remove something, with its place.
+fn removing_advice(path: &str, text: &str) -> Vec<(String, String)> {
+    let rule =
+        r#""[^"]*\b(?:(?:remove|delete|drop|omit) (?:it|them|this|that|these|one)|leave (?:it|them|this|that) out)\b"#;
+    let rule = Regex::new(rule).expect("our own");
+    let is_comment = |line: &str| line.trim_start().starts_with("//");
+    let is_error = |line: &str| line.contains("cannot remove") || line.contains("failed to remove");
+    let lines =
+        text.lines().enumerate().filter(|(_, line)| rule.is_match(line) && !is_comment(line) && !is_error(line));
+    lines.map(|(number, line)| (format!("{path}:{}", number + 1), line.trim().to_owned())).collect()
+}
+
+#[test]
+fn advice_on_job_files_removes_only_what_changes_nothing() {
+    let is_of_jobs = |path: &str| ["src/jobspec/", "src/runner/drivers/"].iter().any(|top| path.starts_with(top));
+    let is_test = |path: &str| path.contains("/tests/") || path.ends_with("/tests.rs");
+    let (mut wrong, mut seen) = (String::new(), Vec::new());
+    for (path, text) in texts().iter().filter(|(path, _)| is_of_jobs(path) && !is_test(path)) {
+        for (at, line) in removing_advice(path, text) {
+            match REMOVING_ADVICE.iter().find(|(file, part, _)| file == path && line.contains(part)) {
+                Some(entry) => seen.push(entry),
+                None => drop(writeln!(wrong, "  {at}: {line}")),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "name what would be right; removing it changes what the job means:\n{wrong}");
+    for entry in REMOVING_ADVICE {
+        assert!(seen.contains(&entry), "{} has no {:?} any more ({})", entry.0, entry.1, entry.2);
+    }
+}
+
+#[test]
+fn advice_to_remove_something_is_found_with_its_line() {
+    let text = "// \"remove it\"\nSome(\"remove it\".to_owned())\nlet a = \"write x, or leave them out\";\nformat!(\"cannot remove it: {e}\")\n";
+    let found: Vec<String> = removing_advice("src/jobspec/x.rs", text).into_iter().map(|(at, _)| at).collect();
+    assert_eq!(found, ["src/jobspec/x.rs:2", "src/jobspec/x.rs:3"]);
 }

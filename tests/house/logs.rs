@@ -15,7 +15,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
 const MACROS: [&str; 5] = ["error!(", "warn!(", "info!(", "debug!(", "trace!("];
 
 /// The arguments of a macro, from behind its opening parenthesis.
-fn arguments(text: &str) -> Vec<String> {
+pub fn arguments(text: &str) -> Vec<String> {
     let (mut found, mut depth, mut in_text, mut escaped) = (vec![String::new()], 0_u32, false, false);
     for c in text.chars() {
         match c {

@@ -87,7 +87,7 @@ const MAY_JOIN: &[(&str, &str)] = &[
     ("fingerprint/cpu.rs", "names in the code"),
     ("observe/containerd.rs", "a namespace, checked with `component`, below a directory in the code"),
     ("observe/docker.rs", "the daemon's own directory, absolute and without `..`"),
-    ("observe/facts.rs", "a process number"),
+    ("observe/process_environment.rs", "a process number"),
     ("observe/kubernetes.rs", "directories in the code"),
     ("observe/libvirt.rs", "`qemu` or `lxc`"),
 ];

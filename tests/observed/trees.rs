@@ -357,7 +357,7 @@ fn amazon_ecs_host_has_each_container_once_and_no_managed_cgroup() {
 
 #[test]
 fn the_alloc_of_a_pod_and_of_a_job_is_the_cgroup_above_its_tasks() {
-    let own = |pattern: &str| identify(&path(pattern)).unwrap().1.own;
+    let own = |pattern: &str| identify(&path(pattern)).unwrap().1.alloc_cgroup;
     assert_eq!(own("/kubepods/pod{uuid}/{id}"), AllocCgroup::Parent);
     assert_eq!(own("/slurm/uid_1/job_2/step_0"), AllocCgroup::Parent);
     assert_eq!(own("/nomad/{uuid}.web"), AllocCgroup::None);

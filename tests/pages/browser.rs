@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::devtools::{Browser, FLAGS, chromium};
 use super::{LONG, agent, points};
-use crate::common::{Agent, AgentOptions, patience, test_dir, wait_for};
+use crate::common::{Agent, AgentOptions, Cgroups, is_root, patience, test_dir, wait_for};
 
 /// Runs it on a page until that has polled at least twice, and gives what it printed.
 fn run(chromium: &Path, url: &str, more: &[&str]) -> String {
@@ -154,6 +154,83 @@ fn in_a_browser_keys_search_walk_through_rows_and_open_and_close_the_details() {
         page.waits_for(&format!("document.documentElement.dataset.theme === '{theme}'"));
     }
     assert!(page.errors.is_empty(), "{:?}", page.errors);
+    agent.stop();
+}
+
+/// Promise (Devices): On the page sources filter, a device names its holder, arrow keys read a chart; no width is
+/// exceeded
+#[test]
+fn in_a_browser_sources_devices_host_and_charts_are_read_at_each_width() {
+    let Some(chromium) = chromium() else { crate::skip_test!("no-chromium") };
+    if !is_root() {
+        crate::skip_test!("not-root");
+    }
+    let (observed, driver) = (Cgroups::new(), test_dir());
+    let scenario = fake_nvml::Scenario::new().with(fake_nvml::Device::of("t4"));
+    let gpus = fake_nvml::install(driver.path(), &scenario).expect("the fake NVML is built");
+    let config = format!(
+        "history {{\n  series_interval = \"5s\"\n}}\ndevices {{\n  nvidia_library = {:?}\n}}\n",
+        gpus.library().display().to_string()
+    );
+    let include = format!("cgroup:{}/*", observed.parent);
+    let env = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &include)];
+    let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let agent = Agent::with(AgentOptions { config, env, ..AgentOptions::default() });
+    observed.make("queue");
+    let mut child = observed.sleeper("queue");
+    agent.run(&super::JOB.replace(
+        " task \"steady\" {\n",
+        " task \"steady\" {\n resources {\n device \"nvidia/gpu\" {\n count = 1\n }\n }\n",
+    ));
+    let id = wait_for("the managed one", LONG * patience(), || {
+        agent.alloc_ids().into_iter().find(|id| !id.starts_with("cgroup:"))
+    });
+    wait_for("points of its memory", LONG * patience(), || {
+        (points(&agent, &id, "memory_bytes").len() >= 2).then_some(())
+    });
+    let mut page = Browser::open(&chromium, &format!("http://{}/", agent.address));
+    page.waits_for("document.querySelectorAll('tr.row').length === 2");
+    let chip = |source: &str| format!("document.querySelector('#sources [data-name=\"{source}\"]')");
+    page.value(&format!("{}.click()", chip("cgroup")));
+    page.waits_for(&format!("({TITLES}).includes('queue') && document.querySelectorAll('tr.row').length === 1"));
+    page.waits_for(&format!("{}.getAttribute('aria-pressed') === 'true'", chip("cgroup")));
+    page.value(&format!("{}.click()", chip("cgroup")));
+    page.waits_for("document.querySelectorAll('tr.row').length === 2");
+    for (card, word) in [("CPU", "cores"), ("Memory", "of"), ("Pressure", "CPU"), ("Network", "in")] {
+        let shows = format!("one.textContent.startsWith('{card}') && one.textContent.includes('{word}')");
+        page.waits_for(&format!("[...document.querySelectorAll('#host > *')].some(one => {shows})"));
+    }
+
+    page.press("3");
+    page.waits_for("document.querySelector('[aria-label=\"Held by\"]')?.textContent.includes('shop/steady')");
+    page.waits_for("document.querySelector('.devices h3').textContent.includes('Tesla T4')");
+    for width in [400, 1280, 2560] {
+        page.resize(width, 900);
+        for key in ["1", "2", "3"] {
+            page.press(key);
+            page.waits_for(&format!(
+                "innerWidth === {width} && document.documentElement.scrollWidth <= {width} && \
+                 document.getElementById('content').children.length > 0"
+            ));
+        }
+    }
+
+    page.press("1");
+    page.value(&format!("location.hash = '#/{id}/steady'"));
+    let chart = "document.querySelector('#detail [data-chart=\"memory\"]')";
+    page.waits_for(&format!("{chart} !== null"));
+    page.value(&format!("{chart}.focus()"));
+    let announced = "document.getElementById('announce').textContent";
+    // The hour begins before the task, so its first point has no value.
+    for (key, value) in [("ArrowLeft", "[0-9.]+ [KMG]iB"), ("Home", "–"), ("ArrowRight", "")] {
+        page.value("document.getElementById('announce').textContent = ''");
+        page.press(key);
+        page.waits_for(&format!("/: in use {value}/.test({announced})"));
+    }
+    assert!(page.errors.is_empty(), "{:?}", page.errors);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    observed.remove("queue");
     agent.stop();
 }
 

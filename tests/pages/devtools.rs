@@ -124,6 +124,12 @@ impl Browser {
         self.child.id()
     }
 
+    /// Size of the window, in CSS pixels.
+    pub fn resize(&mut self, width: u32, height: u32) {
+        let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+        self.call("Emulation.setDeviceMetricsOverride", size);
+    }
+
     /// One key: a character, or the name of another key.
     pub fn press(&mut self, key: &str) {
         let (code, text) = match key {
@@ -131,7 +137,9 @@ impl Browser {
             "Escape" => (27, ""),
             "End" => (35, ""),
             "Home" => (36, ""),
+            "ArrowLeft" => (37, ""),
             "ArrowUp" => (38, ""),
+            "ArrowRight" => (39, ""),
             "ArrowDown" => (40, ""),
             character => (0, character),
         };

@@ -9,13 +9,13 @@ use std::time::Duration;
 use super::external::{left, script, started_with};
 use crate::common::{Agent, AgentOptions, Random, how_many, part, patience, test_dir, wait_for, workload};
 
-struct Plugins {
+pub struct Plugins {
     dir: tempfile::TempDir,
     python: PathBuf,
 }
 
 impl Plugins {
-    fn new() -> Option<Plugins> {
+    pub fn new() -> Option<Plugins> {
         let (python, dir) = (part("python3")?, test_dir());
         fs::write(dir.path().join("plugin.py"), include_str!("plugin.py")).expect("our own directory");
         fs::write(dir.path().join("protocol.py"), include_str!("protocol.py")).expect("our own directory");
@@ -27,7 +27,7 @@ impl Plugins {
         self.dir.path().join("plugins")
     }
     /// Named by its fault, as its devices are.
-    fn add(&self, name: &str, fault: &str) -> &Plugins {
+    pub fn add(&self, name: &str, fault: &str) -> &Plugins {
         let (own, place) = (self.dir.path().join(name), self.dir.path().display());
         fs::create_dir(&own).expect("our own directory");
         let env = format!("FAULT='{fault}' PREFIX='{name}' DIR='{}'", own.display());
@@ -36,13 +36,17 @@ impl Plugins {
         self
     }
     fn agent(&self) -> Agent {
-        let config = format!(
+        Agent::with(self.with(AgentOptions::default()))
+    }
+    /// An agent that runs them, too.
+    pub fn with(&self, mut options: AgentOptions) -> AgentOptions {
+        options.config += &format!(
             "telemetry {{\n tick = \"200ms\"\n}}\ndevices {{\n nvidia = false\n plugin_dir = {:?}\n}}\n",
             self.directory().display().to_string()
         );
         // What a killed agent leaves there goes with the test.
-        let env = vec![("TMPDIR".to_owned(), self.dir.path().display().to_string())];
-        Agent::with(AgentOptions { config, env, ..AgentOptions::default() })
+        options.env.push(("TMPDIR".to_owned(), self.dir.path().display().to_string()));
+        options
     }
 }
 

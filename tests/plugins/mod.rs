@@ -4,3 +4,5 @@
 mod agent;
 mod external;
 mod served;
+
+pub use self::agent::Plugins;

@@ -126,6 +126,22 @@ async fn devices_and_mounts_that_were_reserved_for_a_task_are_in_its_root() {
     assert_nothing_left(&world, &[]);
 }
 
+/// What each task costs beyond its own memory. A supervisor forks from a spawner and changes few of its pages.
+#[tokio::test]
+async fn supervisor_of_a_confined_task_has_at_most_a_mebibyte_of_its_own() {
+    let Some(world) = World::confined() else { skip_test!("no-cgroup") };
+    let attempt = world.start(script("echo ready; exec sleep 600")).await.unwrap();
+    world.ready().await;
+    let pid = attempt.handle().supervisor.unwrap().pid;
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let dirty = text.lines().find_map(|line| line.strip_prefix("Private_Dirty:")).unwrap();
+    let kib: u64 = dirty.trim().trim_end_matches("kB").trim().parse().unwrap();
+    assert!((1..=MIB >> 10).contains(&kib), "{kib} KiB");
+    attempt.kill().await.unwrap();
+    ended(&attempt).await;
+    attempt.destroy().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_name_is_found_in_the_tasks_directory_before_the_path() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };

@@ -9,9 +9,11 @@ const SVG = "http://www.w3.org/2000/svg";
 function el(tag, attributes, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes || {})) {
-    if (value === undefined || value === null || value === false) continue;
+    // "true" and "false" are values of ARIA; of other attributes it matters whether they are there.
+    const aria = name.startsWith("aria-");
+    if (value === undefined || value === null || (value === false && !aria)) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else node.setAttribute(name, value === true ? "" : String(value));
+    else node.setAttribute(name, value === true && !aria ? "" : String(value));
   }
   node.append(...children.filter(child => child !== undefined && child !== null && child !== false));
   return node;

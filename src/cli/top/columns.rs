@@ -369,9 +369,12 @@ pub fn given_up(shown: &[usize], sort: usize) -> Vec<(usize, Narrowing)> {
         .collect()
 }
 
-/// `cpu`, `memory`, `last-exit`.
+/// `cpu`, `memory`, `last-exit`; or the beginning of one alone: `mem`.
 pub fn named(word: &str) -> Option<usize> {
-    COLUMNS.iter().position(|column| words(column) == word.to_lowercase())
+    let word = word.to_lowercase();
+    let mut matching = (0..COLUMNS.len()).filter(|at| !word.is_empty() && words(&COLUMNS[*at]).starts_with(&word));
+    let whole = COLUMNS.iter().position(|column| words(column) == word);
+    whole.or_else(|| matching.next().filter(|_| matching.next().is_none()))
 }
 
 pub fn words(column: &TableColumn) -> String {

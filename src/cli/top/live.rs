@@ -132,7 +132,7 @@ impl LiveView {
         growth.into_iter().for_each(|growth| self.tracker.grow(growth));
         if let Some(report) = devices {
             self.on_devices = on_devices(&report);
-            self.devices = devices::table(&report.devices, Paint(false)).lines().map(str::to_owned).collect();
+            self.devices = devices::table(&report.devices, None, Paint(false)).lines().map(str::to_owned).collect();
             let down = report.plugins.iter().filter(|plugin| !plugin.up).map(devices::down);
             self.devices.extend(down);
         }

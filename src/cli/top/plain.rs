@@ -26,7 +26,7 @@ const WIDE: u16 = 200;
 pub fn print(session: &mut CliSession<'_>, mut feed: TopFeed, choice: &TableOptions) -> CliResult {
     feed.settle();
     let (frame, has_rates) = frame_with_rates(&mut feed)?;
-    let lines = lines(&frame.rows, choice);
+    let mut lines = lines(&frame.rows, choice);
     if let (true, Some(only)) = (lines.is_empty(), &choice.only) {
         return Err(CliError::new(CliExit::NotFound, format!("no alloc, job or workload {:?}", only.name)));
     }
@@ -44,9 +44,26 @@ pub fn print(session: &mut CliSession<'_>, mut feed: TopFeed, choice: &TableOpti
         });
         return Ok(CliExit::Done);
     }
+    let ended = leave_out_ended(&mut lines, screen.and_then(|_| output::terminal_size()).map(|(_, rows)| rows));
     let now = Timestamp::from_system(SystemTime::now());
     write!(session.out, "{}", table(&frame, &lines, (screen, choice.sort), now, session.paint))?;
+    if ended > 0 {
+        session.remark(&format!("{ended} ended: `allostat history`"));
+    }
     Ok(CliExit::Done)
+}
+
+/// Rows of a terminal that other lines take: the host, the headings, the remark and the next prompt.
+const ROWS_TAKEN: usize = 5;
+
+/// On a terminal with fewer rows than lines: without those that ended, which would push what runs off the screen. Gives
+/// their number.
+fn leave_out_ended(lines: &mut Vec<TableLine<'_>>, rows: Option<u16>) -> usize {
+    let all = lines.len();
+    if rows.is_some_and(|rows| all + ROWS_TAKEN > usize::from(rows)) {
+        lines.retain(|line| !matches!(line, TableLine::Task(row) if row.is_over()));
+    }
+    all - lines.len()
 }
 
 /// Of one answer where an agent gives what was before it, and else of two. `false`: the second one was no newer.
@@ -111,7 +128,9 @@ mod tests {
 
     use super::*;
     use crate::cli::testing;
+    use crate::cli::top::RateRow;
     use crate::cli::top::reply::WITH_BEFORE;
+    use crate::cli::top::testing as testing_rows;
 
     #[test]
     fn rates_come_with_the_first_answer_of_an_agent_that_gives_what_was_before() {
@@ -133,6 +152,18 @@ mod tests {
         let (frame, has_rates) = frame_with_rates(&mut TopFeed::of_agent(agent)).unwrap();
         assert_eq!((has_rates, frame.rows[0].cpu_cores, frame.host.busy_cores), (true, Some(0.5), Some(1.5)));
         assert_eq!(*requests.lock().unwrap(), [WITH_BEFORE, "/v1/history/series"], "one request of each, and no wait");
+    }
+
+    #[test]
+    fn ended_rows_are_left_out_where_the_terminal_has_no_room_for_all() {
+        let row = |state: &str| RateRow { state: state.to_owned(), ..testing_rows::row("web", "managed", "web") };
+        let rows: Vec<RateRow> = ["running", "dead", "dead", "pending"].map(row).into();
+        let shown = |height| {
+            let mut lines: Vec<TableLine<'_>> = rows.iter().map(TableLine::Task).collect();
+            let ended = leave_out_ended(&mut lines, height);
+            (lines.len(), ended)
+        };
+        assert_eq!([None, Some(9), Some(8)].map(shown), [(4, 0), (4, 0), (2, 2)]);
     }
 
     /// Promise (Input validation): `top` shows the growth of memory over the kept hour, and none where it is unknown

@@ -41,7 +41,7 @@ fn golden(file: &str) -> std::path::PathBuf {
 
 fn devices() -> (BTreeMap<(String, String), OnDevices>, Vec<String>) {
     let report: DeviceReport = serde_json::from_slice(&std::fs::read(golden("devices.json")).unwrap()).unwrap();
-    let lines = crate::cli::devices::table(&report.devices, Paint(false));
+    let lines = crate::cli::devices::table(&report.devices, None, Paint(false));
     (on_devices(&report), lines.lines().map(str::to_owned).collect())
 }
 

@@ -7,7 +7,7 @@
 //! inputs     values from outside of the file        constants  what stands for itself
 //! scope      names, expressions, templates          operators  arithmetic, comparison, logic
 //! functions  one table, a file for each subject     value      kinds and how they turn into each other
-//! basis      faults, budget, what is outside of the file
+//! basis      faults, budget, what is outside        declarations  the form of `variable` and `locals` blocks
 //! ```
 //! What only a task's start knows passes through as text: `${NOMAD_...}`, `${attr...}`, `${node...}`, `${meta...}`,
 //! `${env...}`, `${device...}`. Nothing here reads a file: [`basis::ExternalInputs`] does, with the rights of its
@@ -15,6 +15,7 @@
 
 pub mod basis;
 mod constants;
+mod declarations;
 pub mod functions;
 pub mod inputs;
 mod locals;

@@ -13,7 +13,7 @@ use super::scope::EvaluationScope;
 use super::secrets::ReadValues;
 use super::types::{VariableType, converted, type_of};
 use super::value::HclValue;
-use super::{locals, references, secrets};
+use super::{declarations, locals, references, secrets};
 use crate::jobspec::diagnostic::Span;
 use crate::model::nearest::nearest;
 use crate::model::sensitive::SensitiveValues;
@@ -33,9 +33,12 @@ pub fn declare(
     let mut variables = BTreeMap::new();
     let mut declared = Vec::new();
     for block in blocks("variable") {
-        let Some(name) = block.labels.first().map(|label| label.as_str().to_owned()) else {
-            report(EvaluationFault::new(place(block), "a variable has a name: variable \"NAME\" { ... }"));
-            continue;
+        let name = match declarations::name_of(block) {
+            Ok(name) => name,
+            Err(fault) => {
+                report(fault);
+                continue;
+            }
         };
         if declared.contains(&name) {
             report(declared_twice(place(block), &name));
@@ -46,6 +49,9 @@ pub fn declare(
             Err(fault) => report(fault),
         }
         declared.push(name);
+    }
+    for block in blocks("variables").chain(blocks("locals")) {
+        declarations::attributes_alone(block, report);
     }
     // Short for variables with a default alone.
     for attribute in blocks("variables").flat_map(|block| block.body.attributes()) {
@@ -91,17 +97,11 @@ fn variable(
     (given, all_read): (&GivenVariables, &mut ReadValues),
     scope: &EvaluationScope<'_>,
 ) -> Evaluated {
-    let known = ["type", "default", "description", "sensitive", "validation"];
-    for structure in block.body.iter() {
-        let (key, span) = match structure {
-            Structure::Attribute(attribute) => (attribute.key.as_str(), attribute.key.span()),
-            Structure::Block(block) => (block.ident.as_str(), block.ident.span()),
-        };
-        if !known.contains(&key) {
-            let fault =
-                EvaluationFault::new(span.unwrap_or_else(|| place(block)), format!("a variable has no `{key}`"));
-            return Err(fault.advise(format!("it has: {}", known.join(", "))));
-        }
+    declarations::keys(block)?;
+    if let Some(attribute) = block.body.get_attribute("description")
+        && constant(&attribute.value, scope)?.to_text().is_none()
+    {
+        return Err(EvaluationFault::new(span_of(&attribute.value, &place(block)), "`description` is a text"));
     }
     if let Some(attribute) = block.body.get_attribute("sensitive")
         && constant(&attribute.value, scope)?.to_bool().is_none()
@@ -144,6 +144,10 @@ fn variable(
 fn validations(block: &Block, scope: &EvaluationScope<'_>, report: &mut dyn FnMut(EvaluationFault)) {
     let checks = block.body.blocks().filter(|inner| inner.ident.as_str() == "validation");
     for check in checks {
+        if let Err(fault) = declarations::validation_keys(check) {
+            report(fault);
+            continue;
+        }
         let Some(condition) = check.body.get_attribute("condition") else {
             report(EvaluationFault::new(place(check), "a validation has a `condition`"));
             continue;

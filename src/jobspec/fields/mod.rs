@@ -180,12 +180,14 @@ impl<'a> Fields<'a> {
     fn unknown(&self, entry: &Entry, path: &str, family: &[&'static Stanza]) {
         let key = quote(&entry.key);
         let here = self.place();
-        let homes: Vec<String> = family
+        let mut homes: Vec<String> = family
             .iter()
             .filter(|s| !s.name.is_empty() && s.name != self.stanza.name)
             .filter(|s| s.words.iter().any(|w| w.name == entry.key))
             .map(|s| format!("`{}`", s.name))
             .collect();
+        // Several tables have the same name: those of nodes and those of devices.
+        homes.dedup();
         if !homes.is_empty() {
             let message = format!("{key} belongs in {}, not in {here}", homes.join(" or "));
             self.problems.error(&entry.key_span, path, message, None);

@@ -5,7 +5,7 @@ use hcl_edit::expr::Expression;
 use hcl_edit::structure::{Block, Body};
 
 use super::{HclLowering, label_of};
-use crate::jobspec::diagnostic::Span;
+use crate::jobspec::diagnostic::{Span, quote};
 use crate::jobspec::evaluate::scope::EvaluationScope;
 use crate::jobspec::evaluate::value::HclValue;
 use crate::jobspec::tree::{Entry, Form, Label, Literal, ValueNode};
@@ -25,6 +25,10 @@ impl HclLowering<'_, '_> {
         let Some(content) = block.body.get_blocks("content").next() else {
             return wrong("a dynamic block has a `content`");
         };
+        let known = ["for_each", "iterator", "labels"];
+        if let Some(other) = block.body.attributes().find(|attribute| !known.contains(&attribute.key.as_str())) {
+            return wrong(&format!("a dynamic block has no {}", quote(other.key.as_str())));
+        }
         let iterator = match block.body.get_attribute("iterator").map(|attribute| &attribute.value) {
             Some(Expression::Variable(name)) => name.as_str(),
             Some(_) => return wrong("`iterator` is a word without quotes"),

@@ -111,7 +111,7 @@ fn scaling_of_a_task_is_vertical_and_named_once() {
         assert_eq!(errors("x.hcl", &in_task(&with(label, kind))), [""; 0], "{label} {kind}");
     }
     for (label, kind, right) in [("cpu", "horizontal", "vertical_cpu"), ("mem", "vertical_cpu", "vertical_mem")] {
-        let message = format!("7:8 the `type` of this `scaling` is `{right}`, not `{kind}` (leave it out)");
+        let message = format!("7:8 the `type` of this `scaling` is `{right}`, not `{kind}` (write type = \"{right}\")");
         refused(&in_task(&with(label, kind)), &message);
     }
     let twice = format!("{}\n{}", with("cpu", ""), with("CPU", ""));

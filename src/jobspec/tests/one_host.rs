@@ -93,7 +93,7 @@ fn constraints_that_nomad_refuses_are_refused_with_their_place() {
         ("attribute = \"${meta.a}\"\nvalue = \"\"", "5:1 the operator `=` needs a `value` (add value = \"...\")"),
         (
             "attribute = \"${meta.a}\"\noperator = \"is_set\"\nvalue = \"x\"",
-            "8:9 the operator `is_set` takes no `value` (remove it)",
+            "8:9 the operator `is_set` takes no `value` (compare with operator = \"=\", or test without a `value` that it is set)",
         ),
         (
             "attribute = \"${meta.a}\"\nregexp = \"(\"",
@@ -115,6 +115,11 @@ fn constraints_that_nomad_refuses_are_refused_with_their_place() {
         refused(&in_task(&format!("constraint {{\n{lines}\n}}")), expected);
     }
     for (lines, expected) in [
+        ("operator = \"distinct_host\"", "4:12 there is no operator `distinct_host` (did you mean `distinct_hosts`?)"),
+        (
+            "operator = \"distinct_propperty\"\nattribute = \"${meta.a}\"",
+            "4:12 there is no operator `distinct_propperty` (did you mean `distinct_property`?)",
+        ),
         ("distinct_hosts = false", "3:1 `distinct_hosts = false` constrains nothing (leave the `constraint` out)"),
         ("distinct_property = \"${meta.a}\"\nvalue = 0", "5:9 `value` must be at least 1"),
         (
@@ -136,6 +141,41 @@ fn constraints_that_nomad_refuses_are_refused_with_their_place() {
 fn an_attribute_that_is_no_reference_is_warned_of() {
     let lines = "constraint {\n  attribute = \"kernel.name\"\n  value = \"linux\"\n}";
     assert_eq!(warnings(&in_task(lines)), ["6:15 `kernel.name` is no reference: the text itself is compared"]);
+    for written in ["kernel.name", "$attr.kernel.name", "$kernel.name"] {
+        let text = in_task(&lines.replace("kernel.name", written));
+        let warnings = crate::jobspec::parse("x.hcl", &text).unwrap().warnings;
+        let advice = "write \"${attr.kernel.name}\" for the node's value";
+        assert_eq!(warnings[0].suggestion.as_deref(), Some(advice), "{written}");
+    }
+}
+
+#[test]
+fn a_word_that_two_stanzas_of_a_name_have_names_it_once() {
+    refused(&in_job("distinct_hosts = true"), "2:1 `distinct_hosts` belongs in `constraint`, not in `job`");
+}
+
+#[test]
+fn values_of_stanzas_without_effect_have_the_types_of_nomad() {
+    let service = |lines: &str| {
+        let lines = lines.replace('\n', "\n    ");
+        format!("network {{\n  mode = \"bridge\"\n}}\nservice {{\n  connect {{\n    {lines}\n  }}\n}}")
+    };
+    let upstreams = |line: &str| service(&format!("sidecar_service {{\nproxy {{\nupstreams {{\n{line}\n}}\n}}\n}}"));
+    assert_eq!(errors("x.hcl", &in_group(&upstreams("destination_name = \"a\"\nlocal_bind_port = 1"))), [""; 0]);
+    for (text, expected) in [
+        (in_group(&upstreams("destination_name = { a = 1 }")), "`destination_name` takes a text, not an object"),
+        (in_group(&upstreams("local_bind_port = [1]")), "`local_bind_port` takes a text, not a list"),
+        (in_group(&service("native = [true]")), "`native` takes a text, not a list"),
+        (in_task("identity {\n  aud = \"vault.io\"\n}"), "`aud` takes a list of texts, not a text"),
+        (
+            in_task("action \"x\" {\n  command = \"a\"\n  args = 5\n}"),
+            "`args` takes a list of texts, not a whole number",
+        ),
+        (in_group("network {\n  mbits = [1]\n}"), "`mbits` takes a whole number, not a list"),
+    ] {
+        let found = errors("x.hcl", &text);
+        assert!(found.len() == 1 && found[0].contains(expected), "{expected}: {found:?}");
+    }
 }
 
 #[test]
@@ -191,7 +231,7 @@ fn stanzas_about_many_hosts_are_checked_as_nomad_checks_them() {
         ("priority = -1", "2:12 `priority` must be at least 0"),
         (
             "datacenters = [\"dc1\", \"\"]",
-            "2:23 the name of a datacenter is empty (remove it: `[\"*\"]` is any datacenter)",
+            "2:23 the name of a datacenter is empty (name it, or write \"*\" for any datacenter)",
         ),
         (
             "update {\n  health_check = \"check\"\n}",

@@ -12,7 +12,7 @@ const SIGKILL: u8 = 9;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::observe) struct LifeExits {
     /// Bit set of the hierarchies that reported the removal.
-    pub(super) homes: u64,
+    pub(super) hierarchies: u64,
     /// Number of processes that ended in it.
     count: u64,
     last: Option<(u64, ProcessEnd)>,
@@ -27,12 +27,12 @@ pub(in crate::observe) struct LifeExits {
 }
 
 impl LifeExits {
-    pub(in crate::observe) fn has(&self, home: usize) -> bool {
-        self.homes & bit(home) != 0
+    pub(in crate::observe) fn has(&self, hierarchy: usize) -> bool {
+        self.hierarchies & bit(hierarchy) != 0
     }
     /// Records the removal of the cgroup itself.
-    pub(super) fn record(&mut self, home: usize, notes: &EndNotes, is_whole: bool) {
-        self.homes |= bit(home);
+    pub(super) fn record(&mut self, hierarchy: usize, notes: &EndNotes, is_whole: bool) {
+        self.hierarchies |= bit(hierarchy);
         self.is_whole |= is_whole;
         self.count = self.count.max(notes.count);
         self.record_processes(notes);
@@ -121,8 +121,8 @@ impl LifeExits {
     }
 }
 
-pub(super) fn bit(home: usize) -> u64 {
-    1 << home.min(63)
+pub(super) fn bit(hierarchy: usize) -> u64 {
+    1 << hierarchy.min(63)
 }
 
 #[cfg(test)]
@@ -186,8 +186,8 @@ mod tests {
         let (chosen, killed) = (KILLED, ProcessEnd { oom_victim: false, ..KILLED });
         for order in [[chosen, killed], [killed, chosen]] {
             let mut notes = LifeExits::default();
-            order.iter().zip([3, 7]).for_each(|(end, home)| {
-                notes.record(home, &EndNotes { init: Some((1, *end)), ..ended(*end, 70) }, false);
+            order.iter().zip([3, 7]).for_each(|(end, hierarchy)| {
+                notes.record(hierarchy, &EndNotes { init: Some((1, *end)), ..ended(*end, 70) }, false);
             });
             assert!(
                 [ExitRule::FirstProcess, ExitRule::LastProcess]

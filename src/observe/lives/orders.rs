@@ -72,7 +72,7 @@ enum RandomOp {
     Occupied,
     Recovered,
     Record {
-        home: usize,
+        hierarchy: usize,
         is_below: bool,
         is_of: bool,
         has_run: bool,
@@ -115,12 +115,8 @@ fn ops() -> impl Strategy<Value = Vec<RandomOp>> {
         1 => Just(RandomOp::Occupied),
         1 => Just(RandomOp::Recovered),
     ];
-    let record = (0..3_usize, flag(), flag(), flag()).prop_map(|(home, is_below, is_of, has_run)| RandomOp::Record {
-        home,
-        is_below,
-        is_of,
-        has_run,
-    });
+    let record = (0..3_usize, flag(), flag(), flag())
+        .prop_map(|(hierarchy, is_below, is_of, has_run)| RandomOp::Record { hierarchy, is_below, is_of, has_run });
     let records = prop_oneof![3 => record, 1 => Just(RandomOp::Followed), 2 => Just(RandomOp::Gathered)];
     let runtime = prop_oneof![
         1 => Just(RandomOp::Renamed),
@@ -312,7 +308,9 @@ impl LifeModel {
                 let number = if is_awaited { self.awaited } else { 0 };
                 return self.happens(Event::Exited { number, facts: Some(facts) });
             }
-            RandomOp::Record { home, is_below, is_of, has_run } => return self.record(home, is_below, is_of, has_run),
+            RandomOp::Record { hierarchy, is_below, is_of, has_run } => {
+                return self.record(hierarchy, is_below, is_of, has_run);
+            }
             RandomOp::Excluded => CheckOutcome::Excluded,
             RandomOp::Empty { has_run } => CheckOutcome::Empty { has_run },
             RandomOp::NoRoom => CheckOutcome::NoRoom,
@@ -327,12 +325,13 @@ impl LifeModel {
         self.happens(Event::Checked(verdict));
     }
 
-    fn record(&mut self, home: usize, is_below: bool, is_of: bool, has_run: bool) {
+    fn record(&mut self, hierarchy: usize, is_below: bool, is_of: bool, has_run: bool) {
         let end = ProcessEnd { status: 3 << 8, oom_victim: false };
         let none = EndNotes { count: 0, last: None, init: None, last_at: 0, first_start: 0 };
         let ran = EndNotes { count: 1, last: Some(end), init: Some((0, end)), last_at: 50, first_start: 5 };
         let notes = if has_run { ran } else { none };
-        let record = RemovalRecord { home, notes, is_whole: true, raw: TestRecord { number: self.host.next(), is_of } };
+        let record =
+            RemovalRecord { hierarchy, notes, is_whole: true, raw: TestRecord { number: self.host.next(), is_of } };
         let below = is_below.then(|| format!("{PATH}/below"));
         self.happens(Event::Record { below, record, found: Box::new(self.found()) });
     }
@@ -387,12 +386,22 @@ impl LifeModel {
                 assert!(self.shown.is_none(), "two lives are shown at one path");
                 assert!(task.number > self.last_shown, "life {} after {}", task.number, self.last_shown);
                 (self.last_shown, self.shows) = (task.number, self.shows + 1);
-                let (path, source, own, since) = (PATH.to_owned(), found.source, found.own, None);
-                let (rule, labels, own_reader) = (None, Vec::new(), None);
+                let (path, source, alloc_cgroup, since) = (PATH.to_owned(), found.source, found.alloc_cgroup, None);
+                let (rule, labels, alloc_reader) = (None, Vec::new(), None);
                 let reader = Arc::clone(&task.reader);
                 let naming = *naming;
-                let new =
-                    NewTask { path, source, own, naming, container: None, rule, labels, reader, own_reader, since };
+                let new = NewTask {
+                    path,
+                    source,
+                    alloc_cgroup,
+                    naming,
+                    container: None,
+                    rule,
+                    labels,
+                    reader,
+                    alloc_reader,
+                    since,
+                };
                 let (_, changes) = self.allocs.begin(new);
                 changes.iter().for_each(|change| change.apply(&mut self.totals));
                 self.shown = Some((task, false));

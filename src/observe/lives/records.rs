@@ -22,7 +22,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         if let Some(task) = task {
             return self.act(Action::Add { task, raw: record.raw, is_below: true });
         }
-        if self.is_late_record(record.home) {
+        if self.is_late_record(record.hierarchy) {
             return;
         }
         let life = self.gather(found);
@@ -34,36 +34,37 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
 
     pub(super) fn record(&mut self, record: RemovalRecord<M>, found: RecognisedTask) {
         let Some(record) = self.add(record) else { return };
-        if self.lives.gathering.as_ref().is_some_and(|life| life.notes.has(record.home)) {
+        if self.lives.gathering.as_ref().is_some_and(|life| life.notes.has(record.hierarchy)) {
             // Of another life.
             self.finish_gathering();
         }
-        if self.is_late_record(record.home) {
-            if let Some((homes, _)) = &mut self.lives.over {
-                *homes |= bit(record.home);
+        if self.is_late_record(record.hierarchy) {
+            if let Some((hierarchies, _)) = &mut self.lives.over {
+                *hierarchies |= bit(record.hierarchy);
             }
             return;
         }
         self.lives.over = None;
         let life = self.gather(found);
-        life.notes.record(record.home, &record.notes, record.is_whole);
+        life.notes.record(record.hierarchy, &record.notes, record.is_whole);
         life.records.push(record);
     }
 
     /// Adds the record to the latest measured life that it can be of. Returns it instead if there is none.
     fn add(&mut self, record: RemovalRecord<M>) -> Option<RemovalRecord<M>> {
         let facts = self.facts;
-        let is_its =
-            |life: &&mut Box<MeasuredLife<M>>| !life.notes.has(record.home) && facts.is_of(&life.task, &record.raw);
+        let is_its = |life: &&mut Box<MeasuredLife<M>>| {
+            !life.notes.has(record.hierarchy) && facts.is_of(&life.task, &record.raw)
+        };
         let Some(life) = self.lives.all_measured_mut().find(is_its) else { return Some(record) };
-        life.notes.record(record.home, &record.notes, record.is_whole);
+        life.notes.record(record.hierarchy, &record.notes, record.is_whole);
         let task = life.task.clone();
         self.act(Action::Add { task, raw: record.raw, is_below: false });
         None
     }
     /// Of a life that has ended.
-    fn is_late_record(&self, home: usize) -> bool {
-        self.lives.over.is_some_and(|(homes, _)| homes & bit(home) == 0)
+    fn is_late_record(&self, hierarchy: usize) -> bool {
+        self.lives.over.is_some_and(|(hierarchies, _)| hierarchies & bit(hierarchy) == 0)
     }
     fn gather(&mut self, found: RecognisedTask) -> &mut RecordedLife<M> {
         let (settles, until) = (self.now + SETTLED, self.now + ANSWER);
@@ -91,7 +92,8 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
             let is_its = |record: &RemovalRecord<M>| self.facts.is_of(&measured.task, &record.raw);
             // A record of an earlier life may come after the next one is measured.
             let is_there = measured.inode.is_some() && self.facts.inode() == measured.inode;
-            if measured.notes.homes & life.notes.homes == 0 && (is_there || life.records.iter().all(is_its)) {
+            if measured.notes.hierarchies & life.notes.hierarchies == 0 && (is_there || life.records.iter().all(is_its))
+            {
                 return self.add_late(life);
             }
             // A hierarchy had already reported the removal of the measured life, or that report was lost: it has ended

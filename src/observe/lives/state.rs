@@ -99,7 +99,7 @@ pub(in crate::observe) struct RecordedLife<M: LifeTypes> {
 #[derive(Debug)]
 pub(in crate::observe) struct RemovalRecord<M: LifeTypes> {
     /// Index of the hierarchy.
-    pub home: usize,
+    pub hierarchy: usize,
     pub notes: EndNotes,
     /// It has the complete CPU time.
     pub is_whole: bool,
@@ -359,8 +359,9 @@ impl<M: LifeTypes> Lives<M> {
     }
     /// The hierarchies of the end records that are being gathered. `None`: none of the cgroup itself.
     pub(in crate::observe) fn gathers(&self) -> Option<impl Fn(usize) -> bool + use<M>> {
-        let homes = self.gathering.as_ref().map(|life| life.notes.homes).filter(|homes| *homes != 0)?;
-        Some(move |home| homes & bit(home) != 0)
+        let hierarchies =
+            self.gathering.as_ref().map(|life| life.notes.hierarchies).filter(|hierarchies| *hierarchies != 0)?;
+        Some(move |hierarchy| hierarchies & bit(hierarchy) != 0)
     }
     /// The counters of the cgroup of this inode include usage of other tasks, or of itself that is counted elsewhere.
     pub(in crate::observe) fn includes_other_usage(&self, inode: u64) -> bool {

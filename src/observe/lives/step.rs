@@ -162,7 +162,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
     }
     fn remember_end(&mut self, notes: &LifeExits) {
         if *notes != LifeExits::default() {
-            self.lives.over = Some((notes.homes, self.now));
+            self.lives.over = Some((notes.hierarchies, self.now));
         }
     }
     /// Another life is to be shown: the wait for the exit status of the one before ends.
@@ -292,7 +292,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         }
         if naming.source == Some(AllocSource::Nomad) {
             // Tasks of Nomad allocs in Docker containers: nothing shows that they share an alloc's cgroup.
-            life.found.own = AllocCgroup::None;
+            life.found.alloc_cgroup = AllocCgroup::None;
         }
         let inode = life.inode.filter(|_| !is_removed);
         let (found, naming) = (Box::new(life.found.clone()), Box::new(naming));

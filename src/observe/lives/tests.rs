@@ -134,12 +134,12 @@ impl ScriptedPath {
     fn record(
         &mut self,
         found: RecognisedTask,
-        home: usize,
+        hierarchy: usize,
         notes: EndNotes,
         raw: u64,
         below: Option<&str>,
     ) -> &mut ScriptedPath {
-        let record = RemovalRecord { home, notes, is_whole: home == 9, raw };
+        let record = RemovalRecord { hierarchy, notes, is_whole: hierarchy == 9, raw };
         let below = below.map(str::to_owned);
         self.happens(Event::Record { below, record, found: Box::new(found) })
     }
@@ -238,11 +238,11 @@ fn renamed_container_is_queried_for_its_name_and_retains_its_workload() {
 #[test]
 fn cgroup_removals_from_each_hierarchy_are_one_life_and_a_later_removal_another() {
     let mut path = ScriptedPath::new();
-    for home in [3, 7, 9] {
-        path.record(plain(), home, ended(50), 1, None);
+    for hierarchy in [3, 7, 9] {
+        path.record(plain(), hierarchy, ended(50), 1, None);
     }
-    let homes = path.lives().gathers().expect("records are gathered");
-    assert!([3, 7, 9].iter().all(|home| homes(*home)) && !homes(4));
+    let hierarchies = path.lives().gathers().expect("records are gathered");
+    assert!([3, 7, 9].iter().all(|hierarchy| hierarchies(*hierarchy)) && !hierarchies(4));
     path.happens(Event::Gathered { is_followed: false });
     assert!(path.done().is_empty(), "more may come");
     path.host.stands = true;

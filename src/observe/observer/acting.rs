@@ -63,7 +63,7 @@ impl ObserverThread {
             Action::Rename { found, naming } => self.rename(path, &found, *naming),
             Action::Hide(found) => {
                 self.shares.ends(found.user);
-                self.parents.end(path, found.own);
+                self.parents.end(path, found.alloc_cgroup);
             }
             Action::Cover => self.cover(path),
             Action::End { life, facts } => self.end_task(path, facts, Some((&life.notes, life.found.ends_by))),
@@ -97,13 +97,23 @@ impl ObserverThread {
         inode: Option<u64>,
     ) {
         let config = &self.parts.config;
-        let (source, own, since, is_counted) = (found.source, found.own, task.since, task.is_counted);
+        let (source, alloc_cgroup, since, is_counted) = (found.source, found.alloc_cgroup, task.since, task.is_counted);
         let (labels, to_keep) = (config.chosen(&naming.labels), naming.clone());
-        let (naming, rule) = config.ruled(source, own, naming);
-        let (reader, own_reader) = (Arc::clone(&task.reader), task.own_reader.clone());
+        let (naming, rule) = config.ruled(source, alloc_cgroup, naming);
+        let (reader, alloc_reader) = (Arc::clone(&task.reader), task.alloc_reader.clone());
         let container = found.container.clone();
-        let new_task =
-            NewTask { path: path.to_owned(), source, own, naming, container, rule, labels, reader, own_reader, since };
+        let new_task = NewTask {
+            path: path.to_owned(),
+            source,
+            alloc_cgroup,
+            naming,
+            container,
+            rule,
+            labels,
+            reader,
+            alloc_reader,
+            since,
+        };
         let (id, change) = self.allocs.begin(new_task);
         if let (Some(inode), Some((task, earlier))) = (inode, self.allocs.earlier(path)) {
             let (alloc, task, workload) = (&id, &task, self.allocs.workload(path));
@@ -115,13 +125,13 @@ impl ObserverThread {
         if inode.is_some() {
             self.read_freezer(path);
         }
-        self.parents.begin(path, own, found.user);
+        self.parents.begin(path, alloc_cgroup, found.user);
     }
 
     fn rename(&mut self, path: &str, found: &RecognisedTask, naming: TaskNaming) {
         let config = &self.parts.config;
         let (labels, to_keep) = (config.chosen(&naming.labels), naming.clone());
-        let (naming, rule) = config.ruled(found.source, found.own, naming);
+        let (naming, rule) = config.ruled(found.source, found.alloc_cgroup, naming);
         self.touched.extend(self.allocs.rename(path, &naming, rule, labels));
         self.journal.renamed(path, self.allocs.workload(path), to_keep);
     }
@@ -130,7 +140,7 @@ impl ObserverThread {
         self.journal.ends(path);
         // The cgroup still exists.
         self.read_last(self.allocs.reader(path));
-        self.read_last(self.allocs.own_reader(path));
+        self.read_last(self.allocs.alloc_reader(path));
         if let Some((id, change)) = self.allocs.cover(path, self.parts.clock.now()) {
             self.touched.insert(id);
             self.changes.extend(change);
@@ -140,7 +150,7 @@ impl ObserverThread {
     /// `recorded`: what the kernel reported, and whose exit is that of the task.
     pub(super) fn end_task(&mut self, path: &str, facts: Option<ExitFacts>, recorded: Option<(&LifeExits, ExitRule)>) {
         // The cgroup of a pod exists until its last container ends.
-        self.read_last(self.allocs.own_reader(path));
+        self.read_last(self.allocs.alloc_reader(path));
         let is_whole = recorded.is_some_and(|(notes, _)| notes.is_whole);
         let recorded = recorded.and_then(|(notes, by)| notes.facts(by, |at| self.wall(at)));
         // The runtime's answer wins, but it may learn of an OOM kill later than of the exit.

@@ -65,7 +65,7 @@ impl PathFacts<CgroupMeasures> for ObserverFacts<'_> {
         life.records.iter().for_each(|record| reader.end(&record.raw, at));
         life.records_below.iter().for_each(|raw| reader.end_below(raw, at));
         let since = life.notes.first_start().map(|at| work.wall(at));
-        Ok(Arc::new(MeasuredTask { reader, own_reader: None, since, is_counted: false }))
+        Ok(Arc::new(MeasuredTask { reader, alloc_reader: None, since, is_counted: false }))
     }
     fn has_room_for_name(&self) -> bool {
         self.work.lives.names() < MOST_NAMES

@@ -132,9 +132,9 @@ impl ObserverThread {
 
     /// Whether a cgroup stands again in a hierarchy that reported the removal. `None`: none did.
     fn was_recreated(&self, path: &str) -> Option<bool> {
-        let is_home = self.lives.get(path)?.gathers()?;
-        let mut homes = self.parts.sampling.layout.hierarchies().iter().enumerate();
-        Some(homes.any(|(at, home)| is_home(at) && home.directory(path).is_dir()))
+        let is_gathered = self.lives.get(path)?.gathers()?;
+        let mut hierarchies = self.parts.sampling.layout.hierarchies().iter().enumerate();
+        Some(hierarchies.any(|(index, at)| is_gathered(index) && at.directory(path).is_dir()))
     }
 
     fn verdict(&self, path: &str, found: Option<RecognisedTask>, now: Instant) -> CheckOutcome<CgroupMeasures> {
@@ -182,20 +182,20 @@ impl ObserverThread {
             reader = reader.counting_from_now();
         }
         reader.read_change(clock.instant(), clock.now(), true).ok()?;
-        let own = match found.own {
+        let alloc_path = match found.alloc_cgroup {
             AllocCgroup::Parent => path.rsplit_once('/').map(|(above, _)| above.to_owned()),
             AllocCgroup::Task | AllocCgroup::None | AllocCgroup::Nowhere => None,
         };
-        let own_reader = own.map(|own| {
+        let alloc_reader = alloc_path.map(|alloc_path| {
             // The alloc's cgroup may have limits that its tasks do not have.
-            let reader = TaskReader::for_limited_alloc_cgroup(sampling, CgroupPath::from(own.as_str()));
-            (own, Arc::new(reader))
+            let reader = TaskReader::for_limited_alloc_cgroup(sampling, CgroupPath::from(alloc_path.as_str()));
+            (alloc_path, Arc::new(reader))
         });
         // The start time of a cgroup that existed unseen or was set aside is unknown.
         let was_empty = matches!(lives.state(), State::Empty { .. });
         let since = if was_empty { Some(clock.now()) } else { lives.made_at() }.filter(|_| self.has_started);
         let since = since.or(lives.recovered_since());
-        Some(MeasuredTask { reader: Arc::new(reader), own_reader, since, is_counted })
+        Some(MeasuredTask { reader: Arc::new(reader), alloc_reader, since, is_counted })
     }
 }
 

@@ -23,7 +23,7 @@ impl ObserverThread {
         let id = |native: &str| ObservedAllocs::id_of(AllocSource::Process, native);
         let accepts = |native: &str| self.parts.config.shows_as(&id(native), &TaskNaming::of(native));
         let filter = GroupFilter {
-            own: &|place| self.is_in_a_task(place),
+            is_in_a_task: &|path| self.is_in_a_task(path),
             agent: std::process::id(),
             tasks: &tasks,
             is_shown: &accepts,
@@ -38,10 +38,10 @@ impl ObserverThread {
         self.processes = Some(processes);
     }
 
-    pub(super) fn is_in_a_task(&self, place: &str) -> bool {
+    pub(super) fn is_in_a_task(&self, path: &str) -> bool {
         let is_one =
             |path: &str| path == self.parts.managed_parent.as_str() || self.lives.get(path).is_some_and(Lives::is_task);
-        !place.is_empty() && (is_one(place) || CgroupPath::above(place).any(is_one))
+        !path.is_empty() && (is_one(path) || CgroupPath::above(path).any(is_one))
     }
 
     pub(super) fn group_started(
@@ -51,10 +51,21 @@ impl ObserverThread {
         reader: Arc<TaskReader>,
         since: Timestamp,
     ) {
-        let (source, own, labels, since) = (AllocSource::Process, AllocCgroup::Nowhere, Vec::new(), Some(since));
-        let (naming, rule) = self.parts.config.ruled(source, own, naming);
-        let task =
-            NewTask { path, source, own, naming, container: None, rule, labels, reader, own_reader: None, since };
+        let (source, alloc_cgroup, labels, since) =
+            (AllocSource::Process, AllocCgroup::Nowhere, Vec::new(), Some(since));
+        let (naming, rule) = self.parts.config.ruled(source, alloc_cgroup, naming);
+        let task = NewTask {
+            path,
+            source,
+            alloc_cgroup,
+            naming,
+            container: None,
+            rule,
+            labels,
+            reader,
+            alloc_reader: None,
+            since,
+        };
         let (id, change) = self.allocs.begin(task);
         self.changes.extend(change);
         self.touched.insert(id);

@@ -29,7 +29,7 @@ pub(super) struct ParentTable {
     sampling: Arc<SamplingContext>,
     /// Patterns of paths that are shown even without a limit.
     chosen: Vec<String>,
-    own: u32,
+    agent_user: u32,
     most: usize,
     all: BTreeMap<String, CountedParent>,
     of_users: HashMap<u32, usize>,
@@ -43,7 +43,7 @@ impl ParentTable {
         ParentTable {
             sampling: Arc::clone(sampling),
             chosen: config.parents.clone(),
-            own: own_user(),
+            agent_user: own_user(),
             most: config.max_allocs.max(1),
             all: BTreeMap::new(),
             of_users: HashMap::new(),
@@ -53,9 +53,9 @@ impl ParentTable {
     }
 
     /// A task began in the cgroup at this path. `user`: the one who could choose the path.
-    pub(super) fn begin(&mut self, path: &str, own: AllocCgroup, user: Option<u32>) {
-        let user = user.filter(|user| *user != self.own);
-        for (counted, above) in shared(path, own).into_iter().enumerate() {
+    pub(super) fn begin(&mut self, path: &str, alloc_cgroup: AllocCgroup, user: Option<u32>) {
+        let user = user.filter(|user| *user != self.agent_user);
+        for (counted, above) in shared(path, alloc_cgroup).into_iter().enumerate() {
             if let Some(known) = self.all.get_mut(above) {
                 known.tasks += 1;
                 continue;
@@ -111,9 +111,9 @@ impl ParentTable {
     }
 
     /// A task ended.
-    pub(super) fn end(&mut self, path: &str, own: AllocCgroup) {
+    pub(super) fn end(&mut self, path: &str, alloc_cgroup: AllocCgroup) {
         let counted = self.cut.remove(path).unwrap_or(usize::MAX);
-        for above in shared(path, own).into_iter().take(counted) {
+        for above in shared(path, alloc_cgroup).into_iter().take(counted) {
             let Some(known) = self.all.get_mut(above) else { continue };
             known.tasks -= 1;
             if known.tasks > 0 {
@@ -137,8 +137,8 @@ impl ParentTable {
 }
 
 /// The ancestors of a task from the root on, without its alloc's own cgroup: those that root made come first.
-fn shared(path: &str, own: AllocCgroup) -> Vec<&str> {
-    let mut above: Vec<&str> = CgroupPath::above(path).skip(usize::from(own == AllocCgroup::Parent)).collect();
+fn shared(path: &str, alloc_cgroup: AllocCgroup) -> Vec<&str> {
+    let mut above: Vec<&str> = CgroupPath::above(path).skip(usize::from(alloc_cgroup == AllocCgroup::Parent)).collect();
     above.reverse();
     above
 }

@@ -53,8 +53,8 @@ impl ObserverThread {
             }
         }
         let below = (task != path).then_some(path);
-        let (home, notes, is_whole) = (ended.home, ended.notes, self.is_whole(&ended));
-        let record = RemovalRecord { home, notes, is_whole, raw: ended };
+        let (hierarchy, notes, is_whole) = (ended.hierarchy, ended.notes, self.is_whole(&ended));
+        let record = RemovalRecord { hierarchy, notes, is_whole, raw: ended };
         self.happens(&task, Event::Record { below, record, found });
     }
 
@@ -78,10 +78,10 @@ impl ObserverThread {
     /// The record has the complete CPU time.
     fn is_whole(&self, ended: &EndedCgroup) -> bool {
         let layout = &self.parts.sampling.layout;
-        let v1 = layout.controller("cpuacct").filter(|home| home.version == CgroupVersion::V1);
-        match (layout.hierarchies().get(ended.home), v1) {
-            (Some(home), Some(v1)) => std::ptr::eq(home, v1),
-            (Some(home), None) => home.version == CgroupVersion::V2 && ended.is_whole,
+        let v1 = layout.controller("cpuacct").filter(|hierarchy| hierarchy.version == CgroupVersion::V1);
+        match (layout.hierarchies().get(ended.hierarchy), v1) {
+            (Some(hierarchy), Some(v1)) => std::ptr::eq(hierarchy, v1),
+            (Some(hierarchy), None) => hierarchy.version == CgroupVersion::V2 && ended.is_whole,
             (None, _) => false,
         }
     }

@@ -8,7 +8,7 @@ use crate::host::untrusted::own_user;
 /// Tasks in delegated subtrees, by user. Tasks of root and of the agent's user are not limited here.
 #[derive(Debug)]
 pub(super) struct UserQuotas {
-    own: u32,
+    agent_user: u32,
     /// Limits as parts of `observe.max_allocs`: a quarter per user, half for all users together.
     of_one: usize,
     of_all: usize,
@@ -18,15 +18,15 @@ pub(super) struct UserQuotas {
 impl UserQuotas {
     pub(super) fn new(max_allocs: usize) -> UserQuotas {
         let (of_one, of_all) = ((max_allocs / 4).max(1), (max_allocs / 2).max(1));
-        UserQuotas { own: own_user(), of_one, of_all, tasks: HashMap::new() }
+        UserQuotas { agent_user: own_user(), of_one, of_all, tasks: HashMap::new() }
     }
     pub(super) fn is_full(&self, user: Option<u32>) -> bool {
-        let Some(user) = user.filter(|user| *user != self.own) else { return false };
+        let Some(user) = user.filter(|user| *user != self.agent_user) else { return false };
         let of_one = self.tasks.get(&user).copied().unwrap_or_default();
         of_one >= self.of_one || self.tasks.values().sum::<usize>() >= self.of_all
     }
     pub(super) fn begins(&mut self, user: Option<u32>) {
-        if let Some(user) = user.filter(|user| *user != self.own) {
+        if let Some(user) = user.filter(|user| *user != self.agent_user) {
             *self.tasks.entry(user).or_default() += 1;
         }
     }
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn observed_share_is_a_quarter_per_user_half_for_all_users_and_unlimited_for_root() {
-        let mut shares = UserQuotas { own: 0, ..UserQuotas::new(8) };
+        let mut shares = UserQuotas { agent_user: 0, ..UserQuotas::new(8) };
         for user in [1_000, 1_001] {
             for _ in 0..2 {
                 assert!(!shares.is_full(Some(user)), "{user}");

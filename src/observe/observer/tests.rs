@@ -64,7 +64,7 @@ impl ObserverScene {
             keep: is_retained
                 .then(|| RecordLocation { path: dir.path().join("observed"), boot_id: BootId("b".to_owned()) }),
         };
-        let places = RuntimePlaces::new(parts.sampling.roots.clone(), &parts.config);
+        let places = RuntimePaths::new(parts.sampling.roots.clone(), &parts.config);
         let runtime_queries = RuntimeQueries::new(places, &parts.config).unwrap();
         let mut work = ObserverThread::new(parts, runtime_queries, Arc::default(), Arc::default());
         work.begin();

@@ -43,7 +43,7 @@ impl Alloc {
                 name: inner.identity.name.clone(),
                 index: self.index,
                 all_exited: !inner.cells.iter().any(TaskCell::may_run),
-                emit: Box::new(print),
+                emit: Arc::new(print),
                 wait: Box::new(wait),
             }),
             ports: inner.record.ports.clone(),

@@ -160,7 +160,8 @@ impl Alloc {
         let tasks: Vec<Arc<TaskStatus>> = inner.cells.iter().map(|c| Arc::clone(&c.shown.status)).collect();
         let shown_dead = inner.cells.iter().filter(|c| c.may_run() && c.shown.status.state == TaskState::Dead);
         let may_run = shown_dead.map(|c| c.record.status.name.clone()).collect();
-        let over = inner.record.finished.is_some() && tasks.iter().all(|t| t.state == TaskState::Dead);
+        let all_dead = tasks.iter().all(|t| t.state == TaskState::Dead);
+        let over = inner.record.finished.is_some() && all_dead;
         let finished = inner.record.finished.as_deref().filter(|_| over);
         let ran = finished.filter(|_| !inner.finish_shown).map(|f| (f.outcome, f.ran));
         let base = match finished {
@@ -168,7 +169,8 @@ impl Alloc {
             Some(_) | None => Arc::clone(&inner.base),
         };
         let forced = match inner.record.failed_setup {
-            Some(_) => Some(ForcedOutcome::SetupFailed),
+            // Not before the events that say why, which come with the ends of its tasks.
+            Some(_) => all_dead.then_some(ForcedOutcome::SetupFailed),
             None => inner.record.expired.then_some(ForcedOutcome::Expired),
         };
         if inner.identity.cgroup != inner.record.cgroup {

@@ -78,6 +78,7 @@ impl Download<'_> {
                 return Err(too_large());
             }
             meter.has_room(length).map_err(written)?;
+            self.scope.progress.expects(length);
         }
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(staging.directory(), FILE, flags, Mode::RUSR | Mode::WUSR);
@@ -87,6 +88,7 @@ impl Download<'_> {
             let piece = self.piece(&mut answer).await?;
             let is_end = piece.is_none();
             if let Some(piece) = piece {
+                self.scope.progress.receives(piece.len() as u64);
                 bytes = bytes.saturating_add(piece.len() as u64);
                 if bytes > limit {
                     return Err(too_large());

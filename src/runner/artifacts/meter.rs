@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::cancelled::Cancellation;
 use super::order::ArtifactError;
+use super::progress::FetchProgress;
 use crate::runner::settings::ArtifactConfig;
 use crate::telemetry::artifacts::ArtifactOutcome;
 
@@ -65,6 +66,7 @@ pub struct UnpackMeter<'a> {
     unpacked: Cell<u64>,
     entries: Cell<u64>,
     since_check: Cell<u64>,
+    progress: Option<Arc<FetchProgress>>,
 }
 
 impl<'a> UnpackMeter<'a> {
@@ -79,7 +81,14 @@ impl<'a> UnpackMeter<'a> {
             entries: Cell::new(0),
             // The first piece asks.
             since_check: Cell::new(RECHECK_BYTES),
+            progress: None,
         }
+    }
+
+    /// Reports what is unpacked to the task's hook as well.
+    pub(super) fn reporting_to(mut self, progress: &Arc<FetchProgress>) -> UnpackMeter<'a> {
+        self.progress = Some(Arc::clone(progress));
+        self
     }
 
     /// Bytes are about to be written.
@@ -117,6 +126,9 @@ impl<'a> UnpackMeter<'a> {
     pub fn unpacks(&self, bytes: u64) -> io::Result<()> {
         self.check_cancelled()?;
         self.unpacked.set(self.unpacked.get().saturating_add(bytes));
+        if let Some(progress) = &self.progress {
+            progress.unpacks(bytes);
+        }
         let SetLimit { limit, setting } = self.bounds.bytes;
         if limit > 0 && self.unpacked.get() > limit {
             return Err(reached(format!("it unpacks to more than {} ({setting})", mib(limit))));

@@ -15,6 +15,7 @@ mod git;
 mod install;
 mod meter;
 mod order;
+mod progress;
 mod sealed;
 mod staging;
 mod tar;
@@ -27,6 +28,7 @@ use std::sync::Arc;
 pub use self::cancelled::Cancellation;
 pub use self::meter::{MeterBounds, MeteredReader, SetLimit, UnpackMeter, fault};
 pub use self::order::{ArtifactError, ArtifactOrder, ArtifactScope, FetchedArtifact};
+pub use self::progress::FetchProgress;
 pub use self::sealed::{
     ArchiveSeal, MOST_EXTENTS, SEAL, SEAL_BYTES, SEAL_CHANGED, SEAL_ENTRIES, SEAL_ERROR, SEAL_SHA256, SPARSE,
     SealedArchive, XATTR, hexadecimal,
@@ -41,6 +43,7 @@ pub use crate::telemetry::artifacts::ArtifactOutcome;
 ///
 /// Errors: nothing of it is at its destination, unless it is the installation that failed.
 pub fn fetch(order: &ArtifactOrder, scope: &ArtifactScope) -> Result<FetchedArtifact, ArtifactError> {
+    scope.progress.begins();
     let staging = Staging::new(&scope.alloc_dir, &scope.task, &scope.cancelled).map_err(|e| {
         ArtifactError::new(ArtifactOutcome::Install, format!("cannot make a directory to fetch into: {e}"))
     })?;
@@ -49,6 +52,7 @@ pub fn fetch(order: &ArtifactOrder, scope: &ArtifactScope) -> Result<FetchedArti
         ArtifactOrigin::Git(_) => MeterBounds::of_repository(&scope.config),
     };
     let meter = UnpackMeter::new(bounds, Arc::clone(&scope.cancelled), staging.directory());
+    let meter = meter.reporting_to(&scope.progress);
     let tree = ArchiveTree::new(&staging, scope.owner, &meter).map_err(|e| {
         ArtifactError::new(ArtifactOutcome::Install, format!("cannot make a directory to fetch into: {e}"))
     })?;

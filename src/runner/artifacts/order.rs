@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cancelled::Cancellation;
+use super::progress::FetchProgress;
 use crate::model::artifact::{ArtifactMode, ArtifactSource};
 use crate::runner::settings::ArtifactConfig;
 use crate::telemetry::artifacts::ArtifactOutcome;
@@ -33,6 +34,7 @@ pub struct ArtifactScope {
     /// Where git is searched.
     pub path: String,
     pub cancelled: Arc<Cancellation>,
+    pub progress: Arc<FetchProgress>,
 }
 
 /// What came of one.

@@ -76,6 +76,7 @@ impl ArtifactFixture {
             home: "/nonexistent".to_owned(),
             path: std::env::var("PATH").unwrap(),
             cancelled: Arc::default(),
+            progress: Arc::default(),
         };
         ArtifactFixture { dir, scope }
     }

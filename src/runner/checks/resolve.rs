@@ -127,7 +127,10 @@ impl ServiceResolver {
         let port = match port {
             Some(ServicePort::Label(label)) => {
                 let label = self.scope.tolerant(label);
-                Some(label.parse().map_or(ServicePort::Label(label), ServicePort::Number))
+                // A label may consist of digits.
+                let is_known = self.ports.iter().any(|port| port.label == label);
+                let number = label.parse().ok().filter(|_| !is_known);
+                Some(number.map_or(ServicePort::Label(label), ServicePort::Number))
             }
             port => port.cloned(),
         };

@@ -12,7 +12,7 @@ use crate::jobspec::interpolate::Resolver;
 use crate::model::artifact::{ArtifactSource, TaskArtifact, redacted};
 use crate::model::event::EventKind;
 use crate::runner::artifacts::{
-    ArtifactError, ArtifactOrder, ArtifactOutcome, ArtifactScope, Cancellation, FetchedArtifact, fetch,
+    ArtifactError, ArtifactOrder, ArtifactOutcome, ArtifactScope, Cancellation, FetchProgress, FetchedArtifact, fetch,
 };
 use crate::runner::drivers::BoxFuture;
 use crate::runner::persistence::datadir::TaskDirs;
@@ -20,6 +20,9 @@ use crate::runner::rendering::TaskPaths;
 
 /// Each download, each clone and each silence has its own bound: this is for what none of them covers.
 const ARTIFACTS_DEADLINE: Duration = Duration::from_secs(24 * 3600);
+
+const REPORT_AFTER: Duration = Duration::from_secs(10);
+const REPORTS_BEFORE_BACKOFF: u32 = 6;
 
 pub struct ArtifactsHook;
 
@@ -57,10 +60,16 @@ impl Hook<OfTask> for ArtifactsHook {
             for order in orders {
                 // Dropped with this hook, and it ends the download.
                 let cancel = DownloadGuard(Arc::default());
-                let artifact_scope = scope(subject, Arc::clone(&cancel.0));
-                let metrics = Arc::clone(&metrics);
+                let progress = Arc::new(FetchProgress::new(Arc::clone(&metrics)));
+                let artifact_scope = scope(subject, Arc::clone(&cancel.0), Arc::clone(&progress));
+                let (metrics, name) = (Arc::clone(&metrics), order.source.shown());
                 let work = move || counted(&order, &artifact_scope, &metrics);
-                let done = subject.ctx.artifacts.block(work).await.map_err(HookError::setup)?;
+                let emit = &subject.emit;
+                let report = || {
+                    let details = [("bytes", progress.received().to_string())];
+                    emit(EventKind::DownloadingArtifacts, progress.shown(&name), &details);
+                };
+                let done = reporting(subject.ctx.artifacts.block(work), report).await.map_err(HookError::setup)?;
                 bytes = bytes.saturating_add(done.map_err(failed)?.bytes);
             }
             // It is never fetched again: so it must be there after a loss of power.
@@ -76,6 +85,23 @@ impl Hook<OfTask> for ArtifactsHook {
             (subject.emit)(EventKind::DownloadingArtifacts, format!("downloaded {count} {noun}: {rate}"), &details);
             Ok(if is_retained { HookOutcome::Done(json!({ "bytes": bytes })) } else { HookOutcome::Again })
         })
+    }
+}
+
+/// Reports after 10 s, for a minute as often, and then after twice as long each time: a task retains its last events
+/// alone.
+async fn reporting<T>(fetching: impl Future<Output = T>, report: impl Fn()) -> T {
+    let (mut pause, mut reported) = (REPORT_AFTER, 0_u32);
+    tokio::pin!(fetching);
+    loop {
+        match tokio::time::timeout(pause, fetching.as_mut()).await {
+            Ok(fetched) => return fetched,
+            Err(_) => {
+                report();
+                reported += 1;
+                pause = if reported < REPORTS_BEFORE_BACKOFF { pause } else { pause.saturating_mul(2) };
+            }
+        }
     }
 }
 
@@ -117,7 +143,7 @@ fn invalid(message: String) -> HookError {
     HookError { recoverable: false, ..failed_because(message) }
 }
 
-fn scope(subject: &OfTask, cancelled: Arc<Cancellation>) -> ArtifactScope {
+fn scope(subject: &OfTask, cancelled: Arc<Cancellation>, progress: Arc<FetchProgress>) -> ArtifactScope {
     let owner = subject.account.as_ref().filter(|_| rustix::process::geteuid().is_root());
     let inherited = |name: &str| subject.ctx.inherited.get(name).cloned();
     let home = subject.account.as_ref().map(|account| account.home.clone()).or_else(|| inherited("HOME"));
@@ -129,6 +155,7 @@ fn scope(subject: &OfTask, cancelled: Arc<Cancellation>) -> ArtifactScope {
         home: home.unwrap_or_else(|| "/".to_owned()),
         path: inherited("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".to_owned()),
         cancelled,
+        progress,
     }
 }
 
@@ -176,4 +203,27 @@ fn order(artifact: &TaskArtifact, places: &TaskPaths, resolver: &Resolver) -> Re
         root,
         components,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    /// Promise (Task groups and lifecycle order): A lasting download has events from 10 s on, fewer than 20 in a day
+    #[tokio::test(start_paused = true)]
+    async fn lasting_download_is_reported_after_ten_seconds_then_ever_less_often() {
+        let (began, times) = (Instant::now(), Mutex::new(Vec::new()));
+        let report = || times.lock().unwrap().push(began.elapsed().as_secs());
+        reporting(sleep(ARTIFACTS_DEADLINE), report).await;
+        let times = times.into_inner().unwrap();
+        assert_eq!(times[..9], [10, 20, 30, 40, 50, 60, 80, 120, 200]);
+        assert!(times.len() < 20, "{times:?}");
+        let reported = Mutex::new(0);
+        assert_eq!(reporting(async { 7 }, || *reported.lock().unwrap() += 1).await, 7);
+        assert_eq!(reported.into_inner().unwrap(), 0, "a short one");
+    }
 }

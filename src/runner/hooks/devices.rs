@@ -30,7 +30,7 @@ impl Hook<OfTask> for DevicesHook {
                 return Err(HookError { recoverable: false, ..none });
             };
             let reserved = keeper.reserve(&subject.device_holder(), requests).ends_with(Ends::Deadline).await;
-            subject.devices = reserved.map_err(|why| HookError::setup(format!("it gets no devices: {why}")))?;
+            subject.devices = reserved.map_err(|why| HookError::setup(format!("no devices for it: {why}")))?;
             Ok(HookOutcome::Again)
         })
     }

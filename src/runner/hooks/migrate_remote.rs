@@ -16,7 +16,9 @@ use crate::model::migration::{MigrationFailure, MigrationSource};
 use crate::model::units::Nanos;
 use crate::runner::artifacts::Cancellation;
 use crate::runner::drivers::BoxFuture;
-use crate::runner::migration::{FetchedData, MigrationError, MigrationScope, fetch, install, is_fetched};
+use crate::runner::migration::{
+    FetchedData, MigrationError, MigrationScope, ReportInterruption, fetch, install, is_fetched,
+};
 use crate::telemetry::migrations::MigrationOutcome;
 
 /// The setting has its own bound, in days: this is for what that does not cover.
@@ -75,13 +77,22 @@ impl Hook<OfAlloc> for MigrateRemoteHook {
 fn took_over(source: &MigrationSource, moved: usize, data: Option<FetchedData>, took: Duration) -> String {
     let noun = if moved == 1 { "directory" } else { "directories" };
     let what = match data {
-        Some(FetchedData { entries, bytes }) => {
-            let mib = bytes as f64 / f64::from(1 << 20);
-            format!("{moved} {noun}, {entries} entries, {mib:.1} MiB in {:.1} s", took.as_secs_f64())
+        Some(FetchedData { entries, bytes, resumed }) => {
+            let interrupted = match resumed {
+                0 => String::new(),
+                1 => ", interrupted once".to_owned(),
+                times => format!(", interrupted {times} times"),
+            };
+            let seconds = took.as_secs_f64();
+            format!("{moved} {noun}, {entries} entries, {:.1} MiB in {seconds:.1} s{interrupted}", mib(bytes))
         }
         None => "it was received before the agent restarted".to_owned(),
     };
     format!("took over the data of alloc {source}: {what}")
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
 }
 
 struct NotMigrated {
@@ -124,6 +135,7 @@ async fn take_over(
         tasks: names.clone(),
         cancelled: Arc::clone(&cancel.0),
         until: Instant::now() + left,
+        on_interruption: interruption_events(spec, source),
     });
     let (data_dir, id) = (Arc::clone(&ctx.data_dir), subject.id.clone());
     let built = ctx.blocking.block(move || data_dir.build_to_take_over(&id, &names)).await;
@@ -143,6 +155,18 @@ async fn take_over(
     // Renames and a sync: not behind the transfers of other allocs.
     let moved = ctx.removals.block(work).await.and_then(|moved| moved).map_err(half)?;
     Ok((moved, data))
+}
+
+/// Reports that a transfer broke off and goes on.
+fn interruption_events(spec: &AllocSpec, source: &MigrationSource) -> ReportInterruption {
+    let (emit, source) = (Arc::clone(&spec.emit), source.clone());
+    Box::new(move |bytes, why| {
+        let came = mib(bytes);
+        emit(
+            EventKind::Migration,
+            format!("migration of alloc {source} was interrupted after {came:.1} MiB: {why}; it goes on from there"),
+        );
+    })
 }
 
 /// Tries until it is there, or cannot come.

@@ -61,7 +61,7 @@ pub struct AllocSpec {
     /// Nothing of its tasks is left, as far as is known.
     pub all_exited: bool,
     /// An event of each of its tasks that is not dead.
-    pub emit: Box<dyn Fn(EventKind, String) + Send + Sync>,
+    pub emit: Arc<dyn Fn(EventKind, String) + Send + Sync>,
     /// Why it waits for its place; `None`: no more.
     pub wait: Box<dyn Fn(Option<NotPlaced>) + Send + Sync>,
 }

@@ -90,6 +90,8 @@ pub enum RunnerError {
     JobKind { job: JobId, problem: &'static str },
     #[error("no job {job:?}{}", near.as_ref().map(|n| format!("; did you mean {n}?")).unwrap_or_default())]
     UnknownJob { job: String, near: Option<String> },
+    #[error("job {job:?} is neither periodic nor parameterized")]
+    NotLaunching { job: JobId },
     #[error("job {job:?} is not dispatched: {refusal}")]
     Dispatch { job: JobId, refusal: DispatchRefusal },
     #[error("cannot migrate from {source_name}: {problem}")]

@@ -154,6 +154,9 @@ impl Manager {
     pub(super) fn unknown_job(&self, id: &str) -> RunnerError {
         let mut known: BTreeSet<JobId> = self.allocs.all().iter().map(|alloc| alloc.job.id.clone()).collect();
         known.extend(self.parents.all().iter().map(|parent| parent.record.job.id.clone()));
+        if let Some(job) = known.iter().find(|known| known.as_str() == id) {
+            return RunnerError::NotLaunching { job: job.clone() };
+        }
         let near = nearest(id, known.iter().map(JobId::as_str)).map(str::to_owned);
         RunnerError::UnknownJob { job: id.to_owned(), near }
     }

@@ -68,17 +68,19 @@ fn tops(tree: &ForeignTree) -> io::Result<Vec<FoundFile>> {
     Ok(found)
 }
 
-/// Writes the data of an alloc. What cannot be read ends the archive with the reason instead of a seal, and so does a
-/// change: a file that disappeared, a directory that was moved, or the reason that `unchanged` gives.
+/// Writes the data of an alloc without the first `offset` bytes of the archive, which the peer has already; the seal is
+/// that of all. What cannot be read ends the archive with the reason instead of a seal, and so does a change: a file
+/// that disappeared, a directory that was moved, or the reason that `unchanged` gives.
 ///
 /// Errors: of the writer.
 pub fn write_migration(
     tree: &ForeignTree,
     unchanged: &dyn Fn() -> Result<(), String>,
+    offset: u64,
     into: &mut dyn Write,
 ) -> io::Result<()> {
     let mut archive = MigrationArchiveWriter {
-        into: ChecksumWriter { into, sum: Context::new(&SHA256) },
+        into: ChecksumWriter { into, skip: offset, sum: Context::new(&SHA256) },
         seal: ArchiveSeal::default(),
         linked: HashMap::new(),
         linked_bytes: 0,
@@ -102,13 +104,17 @@ fn changed(why: String) -> io::Error {
 /// Sums up what is written.
 struct ChecksumWriter<'a> {
     into: &'a mut dyn Write,
+    /// Bytes that are summed up and not written.
+    skip: u64,
     sum: Context,
 }
 
 impl ChecksumWriter<'_> {
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.sum.update(bytes);
-        self.into.write_all(bytes)
+        let skipped = usize::try_from(self.skip).unwrap_or(usize::MAX).min(bytes.len());
+        self.skip -= skipped as u64;
+        self.into.write_all(&bytes[skipped..])
     }
 }
 
@@ -458,7 +464,7 @@ mod tests {
         let facts = tree.find("file").unwrap().facts;
         let mut written = Vec::new();
         let mut archive = MigrationArchiveWriter {
-            into: ChecksumWriter { into: &mut written, sum: Context::new(&SHA256) },
+            into: ChecksumWriter { into: &mut written, skip: 0, sum: Context::new(&SHA256) },
             seal: ArchiveSeal::default(),
             linked: HashMap::new(),
             linked_bytes: 0,

@@ -13,6 +13,9 @@ pub const STAGING: &str = ".migrating";
 /// What was received and verified. It stays, empty, as the record of that.
 pub const FETCHED: &str = ".migrated";
 
+/// Takes the bytes that came, and why the connection broke off.
+pub type ReportInterruption = Box<dyn Fn(u64, &str) + Send + Sync>;
+
 /// Where the data goes, and within which limits.
 pub struct MigrationScope {
     pub config: MigrationConfig,
@@ -22,6 +25,8 @@ pub struct MigrationScope {
     pub cancelled: Arc<Cancellation>,
     /// The transfer ends then, whatever has come.
     pub until: Instant,
+    /// Called when the connection broke off and the transfer goes on from there.
+    pub on_interruption: ReportInterruption,
 }
 
 /// What was received.
@@ -30,6 +35,8 @@ pub struct FetchedData {
     pub entries: u64,
     /// The sizes of all files.
     pub bytes: u64,
+    /// How often the transfer went on after the connection broke off.
+    pub resumed: u32,
 }
 
 /// Why data was not fetched.

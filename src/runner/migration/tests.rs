@@ -25,6 +25,11 @@ const LONG: Duration = Duration::from_secs(120);
 
 /// Answers each connection, by its number, with what the function writes; returns the address.
 fn serve(answer: impl Fn(usize, &mut TcpStream) + Send + Sync + 'static) -> String {
+    serve_from(move |number, _, stream| answer(number, stream))
+}
+
+/// As [`serve`]; the function gets the requested offset too.
+fn serve_from(answer: impl Fn(usize, usize, &mut TcpStream) + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let answer = Arc::new(answer);
@@ -37,8 +42,12 @@ fn serve(answer: impl Fn(usize, &mut TcpStream) + Send + Sync + 'static) -> Stri
                 while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) > 0 {
                     head.push(byte[0]);
                 }
-                assert!(head.starts_with(b"GET /v1/allocs/5f0dc4f8/migration HTTP/1.1\r\n"));
-                answer(number, &mut stream);
+                let head = String::from_utf8(head).unwrap();
+                let target = head.split(' ').nth(1).unwrap();
+                let (path, query) = target.split_once('?').unwrap_or((target, "offset=0"));
+                assert_eq!(path, "/v1/allocs/5f0dc4f8/migration", "{head}");
+                let offset = query.strip_prefix("offset=").unwrap().parse().unwrap();
+                answer(number, offset, &mut stream);
             });
         }
     });
@@ -86,6 +95,7 @@ impl Site {
             tasks: vec!["web".into()],
             cancelled: Arc::clone(&self.cancelled),
             until: Instant::now() + LONG,
+            on_interruption: Box::new(|_, _| {}),
         }
     }
     fn fetch(&self, address: &str) -> Result<FetchedData, MigrationError> {
@@ -134,7 +144,7 @@ fn is_hidden(names: &[OsString]) -> bool {
 fn archive_of(alloc_dir: &Path) -> Vec<u8> {
     let tree = ForeignTree::open(alloc_dir, is_hidden).unwrap();
     let mut archive = Vec::new();
-    write_migration(&tree, &|| Ok(()), &mut archive).unwrap();
+    write_migration(&tree, &|| Ok(()), 0, &mut archive).unwrap();
     archive
 }
 

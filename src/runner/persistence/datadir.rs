@@ -450,6 +450,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    use crate::host::beneath::{self, FileRights};
 
     #[test]
     fn a_path_that_cannot_be_a_directory_is_named() {
@@ -503,6 +504,76 @@ mod tests {
         data.remove(&id).unwrap();
         assert!(!data.alloc(&id).exists() && !data.run(&id).exists());
         data.remove(&id).unwrap();
+    }
+
+    /// Promise (Access of other users): P-15.1 Directories of allocs are built, read and removed by any threads at once
+    #[test]
+    fn directories_that_32_threads_build_read_and_remove_leave_nothing_and_no_odd_error() {
+        const THREADS: usize = 32;
+        const ROUNDS: usize = 40;
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::open(dir.path()).unwrap();
+        let ids: Vec<AllocId> =
+            (0..4).map(|n| AllocId::from(format!("11111111-2222-4333-8444-{n:012}").as_str())).collect();
+        let tasks: [TaskName; 2] = ["web".into(), "db".into()];
+        let build = |id: &AllocId, task: &TaskName, attempt: u32, file: &str| -> io::Result<()> {
+            let dirs = data.build(id, task, attempt, None)?;
+            let file = [task.as_str(), "local", file];
+            beneath::write(&data.alloc(id), &file, b"whole", FileRights { mode: 0o600, owner: None })?;
+            std::fs::metadata(dirs.shared).map(drop)
+        };
+        let read = |id: &AllocId, task: &TaskName, file: &str| -> io::Result<()> {
+            let top = data.alloc(id);
+            let text = beneath::read(&top, &[task.as_str(), "local", file], 64)?;
+            assert_eq!(text, b"whole", "a file is there whole, or not at all");
+            beneath::names(&beneath::existing(&top, &[task.as_str()])?, 100)?;
+            data.attempts(id).map(drop)
+        };
+        let remove = |id: &AllocId| -> io::Result<()> {
+            match data.remove(id) {
+                Err(RemoveError::Io { source, .. }) => Err(source),
+                Err(mounted @ RemoveError::Mounted(_)) => panic!("nothing is mounted: {mounted}"),
+                Ok(()) => Ok(()),
+            }
+        };
+        let start = std::sync::Barrier::new(THREADS);
+        let done = std::sync::Mutex::new([0_usize; 3]);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (start, done, ids, tasks, build, read, remove) =
+                    (&start, &done, &ids, &tasks, &build, &read, &remove);
+                scope.spawn(move || {
+                    start.wait();
+                    for round in 0..ROUNDS {
+                        // Each thread meets each alloc and task, in another order.
+                        let (id, task) = (&ids[(thread + round) % ids.len()], &tasks[(thread / 4 + round) % 2]);
+                        let what = (thread + round / ids.len()) % 3;
+                        let (attempt, file) = (u32::try_from(round).unwrap(), format!("of-{thread}"));
+                        let result = match what {
+                            0 => build(id, task, attempt, &file),
+                            1 => read(id, task, &file),
+                            _ => remove(id),
+                        };
+                        // What a removal leaves behind was built meanwhile.
+                        let is_expected = |error: &io::Error| {
+                            let kind = error.kind();
+                            kind == io::ErrorKind::NotFound || (what == 2 && kind == io::ErrorKind::DirectoryNotEmpty)
+                        };
+                        match result {
+                            Ok(()) => done.lock().unwrap()[what] += 1,
+                            Err(error) => assert!(is_expected(&error), "{what} in round {round}: {error:?}"),
+                        }
+                    }
+                });
+            }
+        });
+        let done = done.into_inner().unwrap();
+        assert!(done.iter().all(|count| *count > 0), "each was done at times: {done:?}");
+        ids.iter().for_each(|id| remove(id).unwrap());
+        for top in data.tops() {
+            let left: Vec<_> = std::fs::read_dir(&top).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            assert!(ids.iter().all(|id| !left.iter().any(|name| name == id.as_str())), "{left:?}");
+        }
     }
 
     /// Promise (Access of other users): Tasks of one alloc that start together each reach their own directories

@@ -59,7 +59,7 @@ impl TaskOwner {
                         let never = ExitStatus::NotStarted(error);
                         edit.ended(exit_of(attempt, never, None, now, Usage::default(), false));
                     } else {
-                        edit.event(EventKind::Killed, format!("ended while it was not running: {why}"), &[]);
+                        edit.event(EventKind::Killed, format!("no process to end: {why}"), &[]);
                     }
                     edit.enter_state(state);
                 });
@@ -230,7 +230,7 @@ impl TaskOwner {
                 let reported = edit.kill().as_mut().is_some_and(|kill| std::mem::replace(&mut kill.reported, true));
                 let kind = if reported { EventKind::Signaling } else { EventKind::Killing };
                 let why = edit.kill().map_or_else(|| "a restart was requested".to_owned(), |kill| edit.why(kill.cause));
-                let message = format!("{why}: sent {signal}; by force after {grace:?}; over in {most:?} at the latest");
+                let message = format!("{why}: sent {signal}; SIGKILL after {grace:?}, abandoned after {most:?}");
                 let details = [
                     ("signal", signal),
                     ("reason", reason.to_owned()),

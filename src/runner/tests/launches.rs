@@ -180,7 +180,15 @@ async fn a_forced_launch_comes_at_once_and_once_a_second_and_not_where_it_is_not
     let mut off = periodic("off", "@yearly", 5);
     off.launching.periodic.as_mut().unwrap().enabled = false;
     agent.submit(off).await.unwrap();
-    for (job, why) in [("off", "not enabled"), ("nothing", "no job"), ("yearl", "did you mean yearly")] {
+    let mut plain = periodic("plain", "@yearly", 5);
+    plain.launching.periodic = None;
+    agent.submit(plain).await.unwrap();
+    for (job, why) in [
+        ("off", "not enabled"),
+        ("nothing", "no job"),
+        ("yearl", "did you mean yearly"),
+        ("plain", "is neither periodic nor parameterized"),
+    ] {
         let refused = agent.force(job).await.unwrap_err().to_string();
         assert!(refused.contains(why), "{job}: {refused}");
     }

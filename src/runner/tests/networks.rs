@@ -73,6 +73,7 @@ async fn network_namespace_exists_until_the_last_task_ends_over_agent_restarts()
         let processes = host.world.processes.lock().unwrap();
         let env = &processes.values().next().expect("it runs").env;
         assert_eq!(env["NOMAD_ALLOC_ADDR_http"], "172.26.80.2:80");
+        assert_eq!(env["NOMAD_ALLOC_IP_http"], "172.26.80.2");
         assert_eq!((env["NOMAD_ALLOC_INTERFACE_http"].as_str(), env["NOMAD_PORT_http"].as_str()), ("eth0", "80"));
         assert!(env["NOMAD_ADDR_http"].ends_with(&request.ports[0].value.to_string()));
     }

@@ -468,6 +468,8 @@ allostat_artifact_downloads_total kind 0 unit "": Artifacts fetched for managed 
   {outcome="limit"} 0 created -
   {outcome="network"} 0 created -
   {outcome="success"} 0 created -
+allostat_artifact_received_bytes_total kind 0 unit "bytes": Bytes of artifacts received over HTTP, as they arrive; those of failed downloads count.
+  {} 0 created -
 allostat_artifact_seconds_total kind 0 unit "seconds": Time spent fetching and unpacking artifacts, successful or not.
   {} 0 created -
 allostat_clock_steps_total kind 0 unit "": Steps of the wall clock by more than 0.5 s, in either direction.
@@ -592,4 +594,4 @@ allostat_template_renders_total kind 0 unit "": Templates of managed tasks rende
   {outcome="written"} 0 created -
 allostat_series kind 1 unit "": Series by family in this response, without this one; families of less than 20 series add up as _other.
   {family="allostat_start_phase_duration_seconds"} 36
-  {family="_other"} 417
+  {family="_other"} 418

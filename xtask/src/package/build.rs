@@ -21,8 +21,11 @@ pub fn dist(root: &Path, parts: &Parts) -> Result<PathBuf> {
         .current_dir(root)
         .args(["zigbuild", "--profile", "dist", "--bin", "allostat"])
         .args(["--target", &format!("{TRIPLE}.{}.{}", GLIBC.0, GLIBC.1)])
-        .env("CARGO_ZIGBUILD_ZIG_PATH", zig)
-        .env("ALLOSTAT_COMMIT", commit.unwrap_or_default().trim());
+        .env("CARGO_ZIGBUILD_ZIG_PATH", zig);
+    // Sources without their repository have none.
+    if let Ok(commit) = commit {
+        command.env("ALLOSTAT_COMMIT", commit.trim());
+    }
     if !command.status().map_err(|e| format!("cannot start cargo-zigbuild: {e}"))?.success() {
         return Err("the binary could not be built".into());
     }

@@ -59,6 +59,10 @@ pub fn run(options: &Options) -> Result<bool> {
     if options.binary.is_none() && needed > build::GLIBC {
         return Err(format!("the binary needs glibc {needed:?}, and {:?} is promised", build::GLIBC).into());
     }
+    // A checkout knows its commit: reports about a package are useless without it.
+    if options.binary.is_none() && root.join(".git").exists() {
+        names_its_commit(&run::output(Command::new(&binary).arg("version"))?)?;
+    }
     let out = crate::cargo::target_dir(&root).join("package");
     if out.exists() {
         fs::remove_dir_all(&out)?;
@@ -76,6 +80,17 @@ pub fn run(options: &Options) -> Result<bool> {
     println!("{}", table(&out)?);
     println!("needs glibc {}.{} or newer", needed.0, needed.1);
     Ok(true)
+}
+
+/// What `allostat version` of a package prints. Errors: another version, or no commit.
+fn names_its_commit(printed: &str) -> Result<()> {
+    let value = |name: &str| printed.lines().find_map(|line| Some(line.trim().strip_prefix(name)?.trim()));
+    let is_commit = |text: &str| text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_right = value("version ") == Some(VERSION) && value("commit ").is_some_and(is_commit);
+    match is_right && !printed.contains("unknown") {
+        true => Ok(()),
+        false => Err(format!("`allostat version` of the package is not {VERSION} with its commit:\n{printed}").into()),
+    }
 }
 
 /// A .deb of any binary and version, for the tests of its scripts: not compressed.
@@ -158,6 +173,18 @@ mod tests {
         let named = Options::parse(&["--binary", "/x"]).unwrap();
         assert_eq!(named, Options { binary: Some("/x".into()) });
         assert!(Options::parse(&["--release"]).unwrap_err().to_string().contains("--binary"));
+    }
+
+    #[test]
+    fn package_names_its_version_and_the_commit_of_its_build() {
+        let printed = |version: &str, commit: &str| {
+            format!("version   {version}\ncommit    {commit}\nbuild     release\nplatform  x86_64-linux\n")
+        };
+        names_its_commit(&printed(VERSION, &"0f".repeat(20))).unwrap();
+        for (version, commit) in [(VERSION, "unknown"), (VERSION, ""), (VERSION, "0f3a"), ("0.0.0", &"0f".repeat(20))] {
+            let refused = names_its_commit(&printed(version, commit)).unwrap_err().to_string();
+            assert!(refused.contains("with its commit"), "{version} {commit}: {refused}");
+        }
     }
 
     #[test]

@@ -204,9 +204,9 @@ const PARTS: &[Part] = &[
     Part {
         name: "victoria-metrics-otlp",
         packages: Packages::Next(&["victoria-metrics", "libc6", "libzstd1"]),
-        programs: &["victoria-metrics"],
+        programs: &["victoria-metrics", "vmalert"],
         megabytes: 45,
-        why: "a later one, which takes OTLP",
+        why: "a later one, which takes OTLP, and its evaluation of rules",
         reason: "no-prometheus",
         purpose: Purpose::Tests,
     },

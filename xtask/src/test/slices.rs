@@ -45,8 +45,12 @@ pub const HOST_LONG: Slice = Slice {
         "tests/common",
         "tests/fixtures",
         "tests/live",
+        "tests/migration",
         "tests/observed",
+        "tests/path_races.rs",
         "tests/supervisor",
+        "tests/templates",
+        "tests/untrusted.rs",
     ],
 };
 pub const V2_OLD: Slice =
@@ -67,6 +71,7 @@ pub const SYSTEMD_POWER: Slice = Slice {
         "tests/common",
         "tests/systemd",
         "xtask/src/guest",
+        "xtask/src/package",
         "xtask/src/power.rs",
     ],
 };
@@ -77,6 +82,7 @@ pub const CONTAINERS_BOARDS: Slice = Slice {
         "alerts",
         "dashboards",
         "deploy",
+        "src/api",
         "src/exporters",
         "src/observe",
         "src/runner",
@@ -84,6 +90,7 @@ pub const CONTAINERS_BOARDS: Slice = Slice {
         "tests/common",
         "tests/containers",
         "tests/observed",
+        "tests/pages",
         "tests/prometheus.rs",
     ],
 };
@@ -117,5 +124,28 @@ mod tests {
             assert_eq!(ALL.iter().filter(|other| other.name == slice.name).count(), 1);
         }
         assert!(named("nowhere").unwrap_err().to_string().contains("host-long"));
+    }
+
+    /// A slice that runs a suite is due when the suite has changed.
+    #[test]
+    fn tests_that_the_gate_leaves_out_lie_in_a_directory_of_their_slice() {
+        let root = crate::root();
+        let text = std::fs::read_to_string(root.join("tests/tiers")).expect("tests/tiers is there");
+        let tiers = super::super::tiers::Tiers::parse(&text, &names()).expect("it is sound");
+        let (mut wrong, mut count) = (Vec::new(), 0);
+        for tests in tiers.left() {
+            let Some(slice) = tiers.slice_of(tests) else { continue };
+            let suite = tests.split("::").next().unwrap_or(tests);
+            let places = [format!("tests/{suite}"), format!("tests/{suite}.rs"), format!("src/{suite}")];
+            let place = places.iter().find(|place| root.join(place).exists());
+            let place = place.unwrap_or_else(|| panic!("there is no suite {suite}"));
+            let directories = named(slice).expect("the parser knows it").directories;
+            count += 1;
+            if !directories.iter().any(|own| place == own || place.starts_with(&format!("{own}/"))) {
+                wrong.push(format!("{slice}: {place} of {tests}"));
+            }
+        }
+        assert!(count > 30, "the tests were not found: {count}");
+        assert!(wrong.is_empty(), "add them to the directories of the slice:\n{}", wrong.join("\n"));
     }
 }

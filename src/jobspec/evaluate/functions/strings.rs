@@ -4,6 +4,7 @@ use regex::RegexBuilder;
 
 use super::arguments::{ANY, HclFunction, Outcome, bounded, pure, text, texts, whole};
 use crate::jobspec::evaluate::value::HclValue;
+use crate::model::go_regex::from_go;
 
 pub(super) static FUNCTIONS: &[HclFunction] = &[
     pure("chomp", (1, 1), |a| Ok(HclValue::Text(text(a, 0)?.trim_end_matches(['\r', '\n']).to_owned()))),
@@ -180,7 +181,7 @@ fn join(arguments: &[HclValue]) -> Outcome {
 }
 
 fn compiled(pattern: &str) -> Result<regex::Regex, String> {
-    let built = RegexBuilder::new(pattern).size_limit(1 << 20).dfa_size_limit(1 << 20).build();
+    let built = RegexBuilder::new(&from_go(pattern)).size_limit(1 << 20).dfa_size_limit(1 << 20).build();
     built.map_err(|error| error.to_string().lines().last().unwrap_or_default().to_owned())
 }
 

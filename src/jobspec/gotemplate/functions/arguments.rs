@@ -8,6 +8,7 @@ use regex::{Regex, RegexBuilder};
 use crate::jobspec::gotemplate::external::TemplateSources;
 use crate::jobspec::gotemplate::fault::FunctionFault;
 use crate::jobspec::gotemplate::value::{TemplateValue, ValueMap};
+use crate::model::go_regex::from_go;
 
 pub(super) type Outcome = Result<TemplateValue, FunctionFault>;
 
@@ -58,8 +59,8 @@ pub(super) const fn matches(
 /// What functions use beside their arguments.
 pub(in crate::jobspec::gotemplate) struct Tools<'s> {
     pub(super) sources: &'s dyn TemplateSources,
-    /// The last ones used.
-    patterns: RefCell<Vec<Regex>>,
+    /// The last ones used, as they are written and compiled.
+    patterns: RefCell<Vec<(String, Regex)>>,
 }
 
 impl<'s> Tools<'s> {
@@ -67,16 +68,16 @@ impl<'s> Tools<'s> {
         Tools { sources, patterns: RefCell::default() }
     }
     pub(super) fn pattern(&self, pattern: &str) -> Result<Regex, FunctionFault> {
-        if let Some(known) = self.patterns.borrow().iter().find(|known| known.as_str() == pattern) {
+        if let Some((_, known)) = self.patterns.borrow().iter().find(|(written, _)| written == pattern) {
             return Ok(known.clone());
         }
-        let compiled = RegexBuilder::new(pattern).size_limit(1 << 20).dfa_size_limit(1 << 20).build();
+        let compiled = RegexBuilder::new(&from_go(pattern)).size_limit(1 << 20).dfa_size_limit(1 << 20).build();
         let compiled = compiled.map_err(|error| format!("{pattern:?} is no regular expression: {error}"))?;
         let mut patterns = self.patterns.borrow_mut();
         if patterns.len() >= MOST_PATTERNS {
             patterns.remove(0);
         }
-        patterns.push(compiled.clone());
+        patterns.push((pattern.to_owned(), compiled.clone()));
         Ok(compiled)
     }
 }

@@ -54,7 +54,8 @@ impl<'t> YamlReader<'t> {
                 Err("anchors and aliases of YAML are not supported: write it out".to_owned())
             }
             Event::Scalar(_, _, _, Some(_)) | Event::SequenceStart(_, Some(_)) | Event::MappingStart(_, Some(_)) => {
-                Err("tags of YAML are not supported: leave it out".to_owned())
+                Err("tags of YAML are not supported: write the value as its type is written, a text in quotes"
+                    .to_owned())
             }
             Event::Scalar(text, ScalarStyle::Plain, ..) => Ok(resolved(&text)),
             Event::Scalar(text, ..) => Ok(text.as_ref().into()),

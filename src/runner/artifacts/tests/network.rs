@@ -230,3 +230,47 @@ fn artifact_download_leaves_the_reserved_disk_space_free() {
     let bench = ArtifactFixture::new().config(|config| config.free_space_reserve = u64::MAX / 2);
     bench.refuses(&format!("{server}/x"), ArtifactOutcome::Limit, "stay free");
 }
+
+/// The server sends the rest only after the test has seen the first part.
+#[test]
+fn download_progress_is_shown_while_bytes_arrive_and_unpacked_ones_after() {
+    const MIB: usize = 1 << 20;
+    let archive = archive_of(&vec![7; 3 * MIB]);
+    let length = archive.len();
+    let (go, gate) = std::sync::mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let server = serve(move |_, _, stream| {
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+        let (first, rest) = archive.split_at(MIB);
+        let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(first));
+        let _ = gate.lock().unwrap().recv_timeout(LONG);
+        let _ = stream.write_all(rest);
+    });
+    let bench = ArtifactFixture::new();
+    let (progress, source) = (Arc::clone(&bench.scope.progress), format!("{server}/a.tar"));
+    assert_eq!(progress.shown("a.tar"), "a.tar waits for other downloads to end");
+    std::thread::scope(|scope| {
+        let fetched = scope.spawn(|| bench.fetch(&source, ArtifactMode::Any, "local"));
+        let began = Instant::now();
+        while progress.received() < MIB as u64 {
+            assert!(began.elapsed() < LONG, "{}", progress.shown("a.tar"));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(progress.shown("a.tar"), "downloading a.tar: 1 of 3 MiB");
+        go.send(()).unwrap();
+        assert_eq!(fetched.join().unwrap(), Ok(FetchedArtifact { bytes: length as u64 }));
+    });
+    assert_eq!(
+        (progress.received(), progress.shown("a.tar").as_str()),
+        (length as u64, "unpacking a.tar: 3 MiB written")
+    );
+}
+
+/// A tar of one file.
+fn archive_of(content: &[u8]) -> Vec<u8> {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("file"), content).unwrap();
+    let made = std::process::Command::new("tar").arg("-C").arg(dir.path()).args(["-cf", "-", "file"]).output().unwrap();
+    assert!(made.status.success());
+    made.stdout
+}

@@ -310,6 +310,43 @@ async fn docker_recovery_follows_the_answer_of_the_engine() {
     }
 }
 
+/// Promise (Durability and recovery): A recovered container whose address changed while no agent ran has an event
+#[tokio::test]
+async fn recovered_container_with_another_address_is_reported_with_both() {
+    let dir = tempfile::tempdir().unwrap();
+    let request = request(dir.path(), json!({"image": "app:1"}));
+    let run_dir = request.dirs.run.clone();
+    std::fs::create_dir_all(&run_dir).unwrap();
+    let network = |ip: &str| json!({"Networks": {"lab": {"IPAddress": ip}}});
+    for (before, after, expected) in [
+        (Some("10.1.0.2"), "10.1.0.9", Some("its address has changed from 10.1.0.2 (lab) to 10.1.0.9 (lab)")),
+        (Some("10.1.0.2"), "", Some("its address has changed from 10.1.0.2 (lab) to none")),
+        (None, "10.1.0.9", Some("its address has changed from none to 10.1.0.9 (lab)")),
+        (Some("10.1.0.2"), "10.1.0.2", None),
+    ] {
+        let mut body: Value = serde_json::from_str(&container("running", &run_dir)).unwrap();
+        body["NetworkSettings"] = network(after);
+        let engine = FakeEngine::start(move |requested, _| {
+            let path = requested.split('?').next().unwrap_or_default();
+            path.ends_with("/json").then(|| answer(200, &body.to_string()))
+        });
+        let driver = DockerDriver::new(&engine.context());
+        let mut handle = driver.prepare(&request).unwrap();
+        handle.started_at = Some(crate::model::units::Timestamp(1));
+        handle.network = before.and_then(|ip| {
+            let earlier = json!({"Id": ID, "NetworkSettings": network(ip)});
+            network::NetworkChoice::default().choose(&serde_json::from_value(earlier).unwrap())
+        });
+        let reported: Arc<Mutex<Vec<String>>> = Arc::default();
+        let seen = Arc::clone(&reported);
+        let events = EventSink::new(move |text| seen.lock().unwrap().push(text));
+        let Ok(RecoveryOutcome::Attempt(attempt)) = driver.recover(handle, events).await else { panic!("it runs") };
+        let now = attempt.handle().network;
+        assert_eq!(now.map(|network| network.ip.to_string()).unwrap_or_default(), after);
+        assert_eq!(reported.lock().unwrap().as_slice(), expected.as_slice(), "{before:?} {after}");
+    }
+}
+
 #[tokio::test]
 async fn an_engine_is_reported_as_it_is_and_each_change_of_it() {
     let well = Arc::new(AtomicBool::new(true));

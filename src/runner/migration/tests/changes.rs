@@ -30,7 +30,7 @@ impl<F: FnOnce()> Write for TriggerWriter<F> {
 fn sent(old: &Path, after: &'static [u8], then: impl FnOnce(), unchanged: &dyn Fn() -> Result<(), String>) -> Vec<u8> {
     let tree = ForeignTree::open(old, is_hidden).unwrap();
     let mut into = TriggerWriter { written: Vec::new(), after, then: Some(then) };
-    write_migration(&tree, unchanged, &mut into).unwrap();
+    write_migration(&tree, unchanged, 0, &mut into).unwrap();
     assert!(into.then.is_none(), "it was written");
     into.written
 }

@@ -1,3 +1,5 @@
+use crate::runner::artifacts::TREE;
+
 use super::*;
 
 fn archive() -> Vec<u8> {
@@ -152,4 +154,58 @@ fn peer_that_sends_single_bytes_is_retried() {
     let site = Site::with(|config| config.idle_timeout = Duration::from_millis(500));
     is_retried(site.fetch(&address), "the peer sent less than 256 KiB in 0.5 s");
     site.is_untouched();
+}
+
+/// Promise (Durability and recovery): A migration that breaks off goes on where it stood; what changed is refused
+#[test]
+fn transfer_that_breaks_off_goes_on_where_it_stood_and_is_whole() {
+    const EACH: usize = 400_000;
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("web/local")).unwrap();
+    let content: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
+    std::fs::write(dir.path().join("web/local/file"), &content).unwrap();
+    let tree = ForeignTree::open(dir.path(), is_hidden).unwrap();
+    let (sender, offsets) = std::sync::mpsc::channel();
+    let address = serve_from(move |_, offset, stream| {
+        let mut rest = Vec::new();
+        write_migration(&tree, &|| Ok(()), offset as u64, &mut rest).unwrap();
+        let _ = sender.send(offset);
+        respond(stream, "200 OK", rest.len(), &rest[..rest.len().min(EACH)]);
+    });
+    let site = Site::new();
+    let reports = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let reported = Arc::clone(&reports);
+    let on_interruption = Box::new(move |bytes, why: &str| reported.lock().unwrap().push((bytes, why.to_owned())));
+    let source = MigrationSource::parse("old/5f0dc4f8", MigrationFailure::Fail).unwrap();
+    let fetched = fetch(&source, &MigrationScope { on_interruption, ..site.scope(&address) }).unwrap();
+    let offsets: Vec<usize> = offsets.try_iter().collect();
+    assert_eq!(offsets, (0..=7).map(|part| part * EACH).collect::<Vec<_>>(), "no byte is sent twice");
+    assert_eq!(fetched.resumed, 7);
+    assert_eq!(reports.lock().unwrap().len(), 7);
+    assert_eq!(std::fs::read(site.alloc_dir().join(FETCHED).join(TREE).join("web/local/file")).unwrap(), content);
+}
+
+/// Between two connections the alloc was started again, its data is another one, or the peer knows no offsets.
+#[test]
+fn rest_of_another_archive_is_never_joined_to_what_came() {
+    let archive_of_bytes = |byte: u8| {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("web/local")).unwrap();
+        std::fs::write(dir.path().join("web/local/file"), vec![byte; 1_000_000]).unwrap();
+        archive_of(dir.path())
+    };
+    let (first, second) = (archive_of_bytes(1), archive_of_bytes(2));
+    let half = first.len() / 2;
+    for (status, from) in [("200 OK", half), ("200 OK", 0), ("409 Conflict", 0), ("400 Bad Request", 0)] {
+        let (first, second) = (first.clone(), second.clone());
+        let address = serve_from(move |_, offset, stream| match offset {
+            0 => respond(stream, "200 OK", first.len(), &first[..half]),
+            _ if status == "200 OK" => respond(stream, status, second.len() - from, &second[from..]),
+            _ => respond(stream, status, 2, b"{}"),
+        });
+        let site = Site::new();
+        let result = site.fetch(&address);
+        assert!(matches!(result, Err(MigrationError::Retry(_))), "{status} {from}: {result:?}");
+        site.is_untouched();
+    }
 }
