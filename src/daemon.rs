@@ -56,7 +56,6 @@ use crate::host::hierarchy::Layout;
 use crate::host::machine;
 use crate::host::process;
 use crate::host::roots::Roots;
-use crate::model::capability::Capability;
 use crate::model::event::EventKind;
 use crate::model::host::{NodeIdentity, NodeInfo};
 use crate::observe::{Observer, RecordLocation};
@@ -326,11 +325,11 @@ impl HostSetup {
         config: &Config,
         mark: PathBuf,
         before: DirectoryHistory,
-        limit: Capability,
+        limit: crate::model::capability::Capability,
     ) -> Result<HostSetup, DaemonError> {
         let (roots, config) = (roots.clone(), config.clone());
-        let inspect = move || HostSetup::inspect(roots, &config, mark, before, limit);
-        tokio::task::spawn_blocking(inspect).await.map_err(|e| DaemonError::Setup(std::io::Error::other(e)))?
+        let inspected = tokio::task::spawn_blocking(move || HostSetup::inspect(roots, &config, mark, before, limit));
+        inspected.await.map_err(|e| DaemonError::Setup(std::io::Error::other(e)))?
     }
 
     /// May block for seconds.
@@ -339,7 +338,7 @@ impl HostSetup {
         config: &Config,
         mark: PathBuf,
         before: DirectoryHistory,
-        limit: Capability,
+        limit: crate::model::capability::Capability,
     ) -> Result<HostSetup, DaemonError> {
         let layout = Layout::detect(&roots)?;
         for problem in layout.problems() {
@@ -362,10 +361,10 @@ impl HostSetup {
             }
         }
         info.capabilities.push(limit);
-        let info = Arc::new(info);
-        let windows = info.can(capability::WINDOW_PEAK);
-        let sampling = SamplingContext::with_window_peaks(roots, layout, FdBudget::from_limit(), windows);
+        let (windows, budget) = (info.can(capability::WINDOW_PEAK), FdBudget::from_limit());
+        let sampling = SamplingContext::with_window_peaks(roots, layout, budget, windows);
         pass.into_iter().for_each(|pass| sampling.set_kernel_pass(pass));
+        let info = Arc::new(info);
         Ok(HostSetup { sampling, info, parent: made, home, ends, facts: Arc::default(), stock: Arc::default() })
     }
 }
