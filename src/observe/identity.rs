@@ -203,6 +203,10 @@ impl RecognisedTask {
         let is_service = || self.naming.native.ends_with(".service");
         self.container.is_some() || (self.source == AllocSource::Systemd && self.user.is_none() && is_service())
     }
+    /// Whether its cgroup may exist after its end: containerd keeps it until a client deletes the task.
+    pub fn may_outlive_its_end(&self) -> bool {
+        self.source == AllocSource::Containerd && self.user.is_none()
+    }
     /// Whether no source matches it.
     pub fn is_plain(&self) -> bool {
         self.source == AllocSource::Cgroup

@@ -81,6 +81,7 @@ enum RandomOp {
     Gathered,
     Named(Option<&'static str>),
     Renamed,
+    Emptied,
     Exited {
         is_awaited: bool,
     },
@@ -124,6 +125,7 @@ fn ops() -> impl Strategy<Value = Vec<RandomOp>> {
     let records = prop_oneof![3 => record, 1 => Just(RandomOp::Followed), 2 => Just(RandomOp::Gathered)];
     let runtime = prop_oneof![
         1 => Just(RandomOp::Renamed),
+        2 => Just(RandomOp::Emptied),
         3 => prop::sample::select(vec![None, Some("web"), Some("other"), Some("excluded")]).prop_map(RandomOp::Named),
         2 => flag().prop_map(|is_awaited| RandomOp::Exited { is_awaited }),
         1 => flag().prop_map(RandomOp::Silent),
@@ -259,7 +261,7 @@ impl LifeModel {
     fn found(&self) -> RecognisedTask {
         match self.is_plain {
             true => RecognisedTask::plain(PATH),
-            false => RecognisedTask::container(AllocSource::Docker, &"0123456789abcdef".repeat(4)),
+            false => RecognisedTask::container(AllocSource::Containerd, &"0123456789abcdef".repeat(4)),
         }
     }
 
@@ -297,6 +299,7 @@ impl LifeModel {
             RandomOp::Gathered => return self.happens(Event::Gathered { is_followed: false }),
             RandomOp::Sweep => return self.happens(Event::Sweep),
             RandomOp::Renamed => return self.happens(Event::Renamed),
+            RandomOp::Emptied => return self.happens(Event::Emptied),
             // A plain cgroup is named by its path.
             RandomOp::Named(_) if self.is_plain => return,
             RandomOp::Named(name) => return self.happens(Event::Named(name.map(|name| Box::new(naming(name))))),
@@ -415,6 +418,7 @@ impl LifeModel {
                 let change = self.allocs.cover(PATH, Timestamp(9)).and_then(|(_, change)| change);
                 change.iter().for_each(|change| change.apply(&mut self.totals));
             }
+            Action::Stop { life, facts } => return self.act(Action::End { life, facts: Some(facts) }),
             Action::End { life, facts } => {
                 let (task, is_hidden) = self.shown.take().expect("nothing is shown that could end");
                 assert!(is_hidden && task.number == life.task.number, "another life ends than is shown");
