@@ -21,7 +21,7 @@ use super::ObservedSource;
 use super::exits::facts_of;
 use super::facts;
 use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id, is_number};
-use super::runtime_queries::{EndAnswer, QueryTarget, QuestionTopic, Runtime};
+use super::runtime_queries::{EndAnswer, QueryTarget, Runtime};
 use super::shim::{self, ShimState};
 use crate::host::roots::Roots;
 use crate::host::untrusted::{RuntimeDirectory, component};
@@ -68,7 +68,8 @@ impl Runtime for ContainerdRuntime {
         named(&self.0, &target.path, id, &target.found.naming.name)
     }
 
-    fn exit(&mut self, target: &QueryTarget, ended_at: Option<Timestamp>) -> EndAnswer {
+    /// Of a task in a cgroup that still exists. The shim of a deleted one is gone.
+    fn exit(&mut self, target: &QueryTarget, _: Option<Timestamp>) -> EndAnswer {
         let Some(id) = target.found.container.as_deref() else { return EndAnswer::Nothing };
         let shim = bundle_at(&self.0, &target.path, id).and_then(|bundle| bundle.shim(&self.0, id));
         let state = shim.and_then(|(socket, version)| {
@@ -76,21 +77,12 @@ impl Runtime for ContainerdRuntime {
             shim::state(&socket, version, id).map_err(refused).ok()
         });
         match state {
-            // Without a record of the kernel it may be about to report the end.
-            Some(ShimState::Alive) if ended_at.is_none() => EndAnswer::NotYet,
-            Some(ShimState::Stopped { code, exited_at }) if !is_later(target, exited_at) => {
-                EndAnswer::Exit(facts_of(code, false, exited_at))
-            }
-            Some(ShimState::Alive | ShimState::Stopped { .. }) | None => EndAnswer::Nothing,
+            // It may be about to report the end.
+            Some(ShimState::Alive) => EndAnswer::NotYet,
+            Some(ShimState::Stopped { code, exited_at }) => EndAnswer::Exit(facts_of(code, false, exited_at)),
+            None => EndAnswer::Nothing,
         }
     }
-}
-
-/// A life that ended after this one was gone is another one.
-fn is_later(target: &QueryTarget, exited_at: Option<Timestamp>) -> bool {
-    let QuestionTopic::Exit(life) = target.about else { return true };
-    // Of a cgroup that still exists, the kernel has reported no end.
-    life.ended_at.is_some() && exited_at.is_none_or(|at| at > life.removed_at)
 }
 
 /// Namespace and ID of a container that has this path with the cgroupfs driver.
@@ -318,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn shim_is_asked_at_a_socket_of_containerds_own_directory_only() {
+    fn shim_is_queried_at_a_socket_of_containerds_own_directory_only() {
         let shim = |file: &str, text: &str| {
             let (_dir, roots) = host("build", "redis", "/build/redis");
             std::fs::write(roots.file(BUNDLES[0]).join("build/redis").join(file), text).unwrap();
@@ -350,21 +342,6 @@ mod tests {
         ] {
             assert_eq!((shim("address", address), newer("ttrpc", address, 3)), (None, None), "{address}");
         }
-    }
-
-    #[test]
-    fn exit_that_is_later_than_the_end_of_its_cgroup_is_of_another_life() {
-        use crate::observe::runtime_queries::EndedLife;
-        let is_later = |ended_at: Option<u64>, exited_at: Option<u64>| {
-            let life =
-                EndedLife { ended_at: ended_at.map(Timestamp), removed_at: Timestamp(50), ..EndedLife::default() };
-            let found = RecognisedTask::container(AllocSource::Containerd, "web");
-            let about = QuestionTopic::Exit(life);
-            let target = QueryTarget { path: "/default/web".to_owned(), found, directories: Vec::new(), about };
-            is_later(&target, exited_at.map(Timestamp))
-        };
-        assert!(!is_later(Some(40), Some(41)) && is_later(Some(40), Some(51)) && is_later(Some(40), None));
-        assert!(!is_later(None, Some(51)) && !is_later(None, None), "its cgroup exists");
     }
 
     #[test]

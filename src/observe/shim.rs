@@ -1,5 +1,5 @@
-//! Asks the shim of a containerd task for its state. `State` changes nothing; the shim keeps the exit of a stopped task
-//! until a client deletes the task.
+//! Queries the shim of a containerd task for its state. `State` changes nothing; the shim keeps the exit of a stopped
+//! task until a client deletes the task.
 //!
 //! ```text
 //! frame   length u32, stream u32, kind u8, flags u8 │ message
@@ -203,8 +203,8 @@ mod tests {
         Response { status: None, payload: state.encode_to_vec() }.encode_to_vec()
     }
 
-    /// A shim that answers one request with these bytes. Returns what was asked as well.
-    fn ask(answer: Vec<u8>, trust: Trust) -> (io::Result<ShimState>, Vec<u8>) {
+    /// A shim that answers one request with these bytes. Returns the request as well.
+    fn query(answer: Vec<u8>, trust: Trust) -> (io::Result<ShimState>, Vec<u8>) {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("s");
         let listener = UnixListener::bind(&socket).unwrap();
@@ -231,14 +231,14 @@ mod tests {
 
     #[test]
     fn state_of_a_task_is_read_as_the_shim_reports_it() {
-        let (state, request) = ask(framed(RESPONSE, &state_message("web", STOPPED, 137)), Trust::OwnUser);
+        let (state, request) = query(framed(RESPONSE, &state_message("web", STOPPED, 137)), Trust::OwnUser);
         let exited_at = Some(Timestamp(1_795_950_000_000_000_005));
         assert_eq!(state.unwrap(), ShimState::Stopped { code: 137, exited_at });
         let request = Request::decode(request.as_slice()).unwrap();
         assert_eq!((&*request.service, &*request.method), ("containerd.task.v3.Task", "State"));
         assert_eq!(StateRequest::decode(request.payload.as_slice()).unwrap().id, "web");
         for alive in [1, 2, 4, 5] {
-            let (state, _) = ask(framed(RESPONSE, &state_message("web", alive, 0)), Trust::OwnUser);
+            let (state, _) = query(framed(RESPONSE, &state_message("web", alive, 0)), Trust::OwnUser);
             assert_eq!(state.unwrap(), ShimState::Alive);
         }
     }
@@ -256,16 +256,16 @@ mod tests {
             state_message("web", STOPPED, 0),
             Vec::new(),
         ] {
-            assert!(ask(answer.clone(), Trust::OwnUser).0.is_err(), "{answer:?}");
+            assert!(query(answer.clone(), Trust::OwnUser).0.is_err(), "{answer:?}");
         }
     }
 
     #[test]
-    fn shim_of_another_user_is_not_asked() {
+    fn shim_of_another_user_is_not_queried() {
         let own = rustix::process::geteuid().as_raw();
         assert_eq!(Trust::Root.covers(own), own == 0);
         if own != 0 {
-            let (state, request) = ask(framed(RESPONSE, &state_message("web", STOPPED, 0)), Trust::Root);
+            let (state, request) = query(framed(RESPONSE, &state_message("web", STOPPED, 0)), Trust::Root);
             assert!(state.is_err() && request.is_empty());
         }
         assert!(state(Path::new("/nowhere/s"), 2, "web").is_err());

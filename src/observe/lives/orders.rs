@@ -217,6 +217,8 @@ impl PathFacts<ReaderMeasures> for RandomHost {
 struct LifeModel {
     host: RandomHost,
     is_plain: bool,
+    /// Of a container.
+    source: AllocSource,
     is_silent: bool,
     lives: AllLives<ReaderMeasures>,
     allocs: ObservedAllocs,
@@ -236,11 +238,12 @@ struct LifeModel {
 }
 
 impl LifeModel {
-    fn new(is_plain: bool, is_named_late: bool) -> LifeModel {
+    fn new(is_plain: bool, is_named_late: bool, source: AllocSource) -> LifeModel {
         let (numbers, measured) = (Cell::new(0), Cell::new(0));
         LifeModel {
             host: RandomHost { now: Instant::now(), inode: None, is_full: false, is_named_late, numbers, measured },
             is_plain,
+            source,
             is_silent: false,
             lives: AllLives::default(),
             allocs: ObservedAllocs::default(),
@@ -261,7 +264,7 @@ impl LifeModel {
     fn found(&self) -> RecognisedTask {
         match self.is_plain {
             true => RecognisedTask::plain(PATH),
-            false => RecognisedTask::container(AllocSource::Containerd, &"0123456789abcdef".repeat(4)),
+            false => RecognisedTask::container(self.source, &"0123456789abcdef".repeat(4)),
         }
     }
 
@@ -487,8 +490,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn cgroup_events_in_any_order_give_each_shown_life_one_end_and_leave_no_state(ops in ops(), is_plain: bool, is_named_late: bool) {
-        let mut world = LifeModel::new(is_plain, is_named_late);
+    fn cgroup_events_in_any_order_give_each_shown_life_one_end_and_leave_no_state(ops in ops(), is_plain: bool, is_named_late: bool, may_outlive: bool) {
+        let source = if may_outlive { AllocSource::Containerd } else { AllocSource::Docker };
+        let mut world = LifeModel::new(is_plain, is_named_late, source);
         ops.iter().for_each(|op| world.apply(*op));
         world.drain();
     }

@@ -408,25 +408,24 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         } else if self.lives.stop_query.take_if(|query| *query == number).is_some()
             && let Some(facts) = facts
         {
-            self.stop(facts);
+            self.stopped(facts);
         }
     }
 
     /// Its runtime may have stopped it.
     fn emptied(&mut self) {
-        // A query about the life before would be replaced.
         if let State::Shown(life) = &self.lives.state
             && life.found.may_outlive_its_end()
-            && self.lives.ending.is_none()
         {
             let (number, found) = (self.facts.number(), Box::new(life.found.clone()));
             self.lives.stop_query = Some(number);
             self.act(Action::QueryExit { number, found, began_at: None, ended_at: None });
         }
     }
-    fn stop(&mut self, facts: ExitFacts) {
+    fn stopped(&mut self, facts: ExitFacts) {
         match self.take() {
-            State::Shown(life) => {
+            // The answer is about the task of another cgroup if one has followed.
+            State::Shown(life) if life.inode.is_some() && life.inode == self.facts.inode() => {
                 self.lives.counted = None;
                 self.act(Action::Hide(Box::new(life.found.clone())));
                 self.lives.stopped = Some(StoppedLife { task: life.task.clone(), at: self.now });
@@ -437,6 +436,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
             | State::Empty { .. }
             | State::Aside(_)
             | State::Naming { .. }
+            | State::Shown(_)
             | State::Covered { .. }) => self.lives.state = other,
         }
     }
