@@ -207,6 +207,13 @@ impl CgroupScanner {
         self.listen(path);
     }
 
+    /// Records the bundle of a container that was removed before it was scanned: its next life may have one.
+    pub fn find_bundle(&mut self, path: &str) {
+        if !self.tree.has(path) && containerd::has_bundle(&self.sampling.roots, path) {
+            self.tree.set_bundled(path, true);
+        }
+    }
+
     /// Watches for the first process and for the end of the last one; needs a unified tree.
     pub fn listen(&mut self, path: &str) {
         let Some(unified) = self.sampling.layout.unified() else { return };
