@@ -12,7 +12,6 @@
 //! processes        processes without a cgroup of their own, if enabled
 //! runtime_queries  asks runtimes for names and exits, each on its own thread: names first (query_queue)
 //! services         asks the host's systemd how its services ended
-//! shim             queries the shim of a containerd task: whether it has stopped
 //! facts            helpers of the sources: JSON of runtimes, timestamps, process environments
 //! texts            truncates, cleans and counts names chosen by others
 //! table            the allocs: begun, named, ended; what is published on the board
@@ -41,7 +40,6 @@ mod query_queue;
 pub mod runtime_queries;
 pub mod scanner;
 mod services;
-mod shim;
 mod slurm;
 mod systemd;
 pub mod table;

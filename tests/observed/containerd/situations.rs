@@ -408,8 +408,9 @@ fn assert_over_restarts(ctr: &mut Ctr, agent: &mut Agent, all: &[Situation]) {
     wait_for("its end", long(), || (ctr.exits("runs").len() == 1).then_some(()));
     ctr.kill_and_start_again();
     agent.start_again();
-    runs.iter().for_each(|of| assert_as_engine(ctr, agent, of));
     assert_eq!(starts(ctr, agent), before, "after a restart of both");
+    runs.iter().for_each(|of| assert_as_engine(ctr, agent, of));
+    wait_for("what ended without an agent", long(), || find(agent, &ctr.id("runs")));
     let of = &ended("", "runs", "", ("error", 137));
     assert_as_engine(ctr, agent, of);
     assert_ends_are_the_events(ctr, agent, "runs");

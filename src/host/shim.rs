@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use prost::Message;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::host::peer::Trust;
+use super::peer::Trust;
 use crate::model::units::Timestamp;
 
 /// Timeout of a query.
@@ -82,11 +82,11 @@ struct StateResponse {
     #[prost(uint32, tag = "9")]
     exit_status: u32,
     #[prost(message, optional, tag = "10")]
-    exited_at: Option<Moment>,
+    exited_at: Option<ExitTime>,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
-struct Moment {
+struct ExitTime {
     #[prost(int64, tag = "1")]
     seconds: i64,
     #[prost(int32, tag = "2")]
@@ -183,7 +183,7 @@ fn answer(message: &[u8], id: &str) -> io::Result<ShimState> {
 }
 
 /// `None`: before 1970, as times that were never set are.
-fn timestamp(at: Moment) -> Option<Timestamp> {
+fn timestamp(at: ExitTime) -> Option<Timestamp> {
     let (seconds, nanos) = (u64::try_from(at.seconds).ok()?, u64::try_from(at.nanos).ok()?);
     let ns = seconds.checked_mul(1_000_000_000)?.checked_add(nanos)?;
     (ns > 0).then_some(Timestamp(ns))
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     fn state_message(id: &str, status: i32, exit_status: u32) -> Vec<u8> {
-        let exited_at = Some(Moment { seconds: 1_795_950_000, nanos: 5 });
+        let exited_at = Some(ExitTime { seconds: 1_795_950_000, nanos: 5 });
         let state = StateResponse { id: id.to_owned(), status, exit_status, exited_at };
         Response { status: None, payload: state.encode_to_vec() }.encode_to_vec()
     }
