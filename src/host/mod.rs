@@ -28,6 +28,7 @@ pub mod pty;
 pub mod roots;
 pub mod seccomp;
 pub mod secrets_fs;
+pub mod shim;
 pub mod systemd;
 pub mod timex;
 pub mod transfer;

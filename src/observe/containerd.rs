@@ -10,17 +10,23 @@
 //! The name that `nerdctl` gave a container is in the bundle too. With the systemd driver the path does not contain the
 //! namespace, so all namespaces are searched. Names are unique in a namespace only, so every namespace except `default`
 //! is a prefix of the name: `build/redis`.
+//!
+//! A stopped task and its empty cgroup stay until a client deletes it (`ctr task delete`, `nerdctl rm`). Until then its
+//! shim reports the exit; after that only the kernel has.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::ObservedSource;
+use super::exits::facts_of;
 use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id, is_number};
 use super::runtime_json;
-use super::runtime_queries::{QueryTarget, Runtime};
+use super::runtime_queries::{EndAnswer, QueryTarget, Runtime};
 use crate::host::roots::Roots;
-use crate::host::untrusted::{self, component};
+use crate::host::shim::{self, ShimState};
+use crate::host::untrusted::{self, RuntimeDirectory, component};
 use crate::model::alloc::AllocSource;
+use crate::model::units::Timestamp;
 
 pub static CONTAINERD: ObservedSource = ObservedSource {
     word: AllocSource::Containerd,
@@ -31,6 +37,11 @@ pub static CONTAINERD: ObservedSource = ObservedSource {
 /// Bundle directories per namespace: containerd's, and those of k3s and RKE2.
 const BUNDLES: [&str; 2] =
     ["/run/containerd/io.containerd.runtime.v2.task", "/run/k3s/containerd/io.containerd.runtime.v2.task"];
+
+/// Directories with the sockets of shims, which are named by a hash.
+const SOCKETS: [&str; 2] = ["/run/containerd/s", "/run/k3s/containerd/s"];
+/// More than an address of a shim has.
+const LONGEST_ADDRESS: usize = 256;
 
 /// The containerd namespace of Docker.
 const OF_DOCKER: &str = "moby";
@@ -48,13 +59,29 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     is_container_id(id).then(|| RecognisedTask::container(AllocSource::Containerd, id).into())
 }
 
-/// Names from the bundles of containerd's shims.
+/// Names from the bundles of containerd's shims, and exits from the shims.
 struct ContainerdRuntime(Roots);
 
 impl Runtime for ContainerdRuntime {
     fn name(&mut self, target: &QueryTarget) -> Option<TaskNaming> {
         let id = target.found.container.as_deref()?;
         named(&self.0, &target.path, id, &target.found.naming.name)
+    }
+
+    /// Of a task in a cgroup that still exists. The shim of a deleted one is gone.
+    fn exit(&mut self, target: &QueryTarget, _: Option<Timestamp>) -> EndAnswer {
+        let Some(id) = target.found.container.as_deref() else { return EndAnswer::Nothing };
+        let shim = bundle_at(&self.0, &target.path, id).and_then(|bundle| bundle.shim(&self.0, id));
+        let state = shim.and_then(|(socket, version)| {
+            let refused = |error| tracing::debug!(%error, socket = %socket.display(), "cannot query containerd shim");
+            shim::state(&socket, version, id).map_err(refused).ok()
+        });
+        match state {
+            // It may be about to report the end.
+            Some(ShimState::Alive) => EndAnswer::NotYet,
+            Some(ShimState::Stopped { code, exited_at }) => EndAnswer::Exit(facts_of(code, false, exited_at)),
+            None => EndAnswer::Nothing,
+        }
     }
 }
 
@@ -88,15 +115,20 @@ fn in_namespace(namespace: &str, naming: TaskNaming) -> TaskNaming {
     TaskNaming { native, workload, namespace: namespace.to_owned(), ..naming }
 }
 
-/// The name of the container with this cgroup from its bundle, which falls back to `otherwise`. `None`: no bundle of
-/// this ID names this cgroup.
-pub fn named(roots: &Roots, path: &str, id: &str, otherwise: &str) -> Option<TaskNaming> {
+/// The bundle of the container with this cgroup.
+fn bundle_at(roots: &Roots, path: &str, id: &str) -> Option<ShimBundle> {
     let namespace = namespace_and_id(path).filter(|(_, name)| *name == id).map(|(namespace, _)| namespace);
     let find = |namespace: Option<&str>| bundles(roots, namespace, id).find(|bundle| bundle.may_be_at(path));
     let of_path = namespace.filter(|of| *of != OF_DOCKER || !is_container_id(id)).and_then(|of| find(Some(of)));
     // Below a parent that a user chose, the path has no namespace.
     let any = || if namespace == Some(DEFAULT) { None } else { find(None) };
-    let ShimBundle { namespace, annotations: reported, .. } = of_path.or_else(any)?;
+    of_path.or_else(any)
+}
+
+/// The name of the container with this cgroup from its bundle, which falls back to `otherwise`. `None`: no bundle of
+/// this ID names this cgroup.
+pub fn named(roots: &Roots, path: &str, id: &str, otherwise: &str) -> Option<TaskNaming> {
+    let ShimBundle { namespace, annotations: reported, .. } = bundle_at(roots, path, id)?;
     let name = reported.get("nerdctl/name").filter(|name| !name.is_empty());
     let name = name.map_or(otherwise, String::as_str).to_owned();
     let image = reported.get("io.kubernetes.cri.image-name").filter(|image| !image.is_empty()).cloned();
@@ -121,6 +153,8 @@ pub fn annotations(roots: &Roots, namespace: &str, id: &str) -> Option<BTreeMap<
 
 /// What the shim of a container keeps on disk.
 struct ShimBundle {
+    /// Of its namespace.
+    directory: PathBuf,
     namespace: String,
     annotations: BTreeMap<String, String>,
     /// Where the runtime is to make its cgroup.
@@ -128,6 +162,25 @@ struct ShimBundle {
 }
 
 impl ShimBundle {
+    /// The socket of its shim, and the version of the shim's API.
+    fn shim(&self, roots: &Roots, id: &str) -> Option<(PathBuf, u8)> {
+        let of_newer =
+            runtime_json::read_file(&self.directory, &[id, "bootstrap.json"]).filter(|of| of["protocol"] == "ttrpc");
+        let (address, version) = match of_newer {
+            Some(of) => (of["address"].as_str()?.to_owned(), u8::try_from(of["version"].as_u64()?).ok()?),
+            None => {
+                let directory = RuntimeDirectory::open(&self.directory).ok()?;
+                let address = directory.read(&[id, "address"], LONGEST_ADDRESS).ok()?;
+                (String::from_utf8(address).ok()?, 2)
+            }
+        };
+        let path = address.trim_end().strip_prefix("unix://")?;
+        let socket = |directory: &str| {
+            let name = path.strip_prefix(directory)?.strip_prefix('/').filter(|name| is_container_id(name))?;
+            Some(roots.file(directory).join(name))
+        };
+        SOCKETS.into_iter().find_map(socket).zip(Some(version).filter(|version| (2..=3).contains(version)))
+    }
     /// Whether the cgroup at this path can be the container's. A bundle without a cgroup excludes none.
     fn may_be_at(&self, path: &str) -> bool {
         let Some(cgroup) = &self.cgroup else { return true };
@@ -158,7 +211,8 @@ fn bundles(roots: &Roots, namespace: Option<&str>, id: &str) -> impl Iterator<It
         let namespace = directory.file_name()?.to_str()?.to_owned();
         let spec = runtime_json::read_file(&directory, &[id, "config.json"])?;
         let cgroup = spec["linux"]["cgroupsPath"].as_str().map(str::to_owned);
-        Some(ShimBundle { namespace, annotations: runtime_json::string_fields(&spec["annotations"]), cgroup })
+        let annotations = runtime_json::string_fields(&spec["annotations"]);
+        Some(ShimBundle { directory, namespace, annotations, cgroup })
     })
 }
 
@@ -254,6 +308,41 @@ mod tests {
         let of_other = format!("other.slice:nerdctl:{ID}");
         assert_eq!(name("shop", ID, &of_other, &scope), None, "the bundle of another slice");
         assert_eq!(name("build", "redis", "/default/redis", "/default/redis"), None, "the bundle of another namespace");
+    }
+
+    #[test]
+    fn shim_is_queried_at_a_socket_of_containerds_own_directory_only() {
+        let shim = |file: &str, text: &str| {
+            let (_dir, roots) = host("build", "redis", "/build/redis");
+            std::fs::write(roots.file(BUNDLES[0]).join("build/redis").join(file), text).unwrap();
+            let bundle = bundle_at(&roots, "/build/redis", "redis").unwrap();
+            let found = bundle.shim(&roots, "redis");
+            found.map(|(socket, version)| (socket.strip_prefix(roots.file("/")).unwrap().to_owned(), version))
+        };
+        let newer = |protocol: &str, address: &str, version: u8| {
+            let text = serde_json::json!({"version": version, "address": address, "protocol": protocol});
+            shim("bootstrap.json", &text.to_string())
+        };
+        for (directory, socket) in SOCKETS.iter().zip(["run/containerd/s", "run/k3s/containerd/s"]) {
+            let (address, socket) = (format!("unix://{directory}/{ID}"), PathBuf::from(format!("{socket}/{ID}")));
+            assert_eq!(shim("address", &address), Some((socket.clone(), 2)));
+            assert_eq!(shim("address", &format!("{address}\n")), Some((socket.clone(), 2)));
+            assert_eq!(newer("ttrpc", &address, 3), Some((socket, 3)));
+            assert_eq!((newer("grpc", &address, 3), newer("ttrpc", &address, 4)), (None, None));
+        }
+        for address in [
+            "",
+            "unix:///run/containerd/s/",
+            "unix:///run/containerd/s/../s",
+            "unix:///run/containerd/s/web",
+            "unix://@/containerd-shim/web",
+            "vsock://2:1024",
+            &format!("unix:///run/other/{ID}"),
+            &format!("unix:///run/containerd/s/{ID}/{ID}"),
+            &"a".repeat(LONGEST_ADDRESS + 1),
+        ] {
+            assert_eq!((shim("address", address), newer("ttrpc", address, 3)), (None, None), "{address}");
+        }
     }
 
     #[test]

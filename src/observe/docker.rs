@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use super::ObservedSource;
 use super::containerd;
-use super::exits::ExitFacts;
+use super::exits::{ExitFacts, facts_of};
 use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id, short_id};
 use super::runtime_json;
 use super::runtime_queries::{EndAnswer, QueryTarget, Runtime, RuntimePaths, WaitingContainer};
@@ -28,7 +28,6 @@ use crate::host::peer::Trust;
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
 use crate::model::id::AllocId;
-use crate::model::task::ExitStatus;
 use crate::model::units::Timestamp;
 
 pub static DOCKER: ObservedSource = ObservedSource { word: AllocSource::Docker, recognise, runtime: Some(runtime) };
@@ -37,8 +36,6 @@ pub static DOCKER: ObservedSource = ObservedSource { word: AllocSource::Docker, 
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Maximum number of containers that are shown as waiting when the agent starts.
 const MOST_AT_START: usize = 64;
-/// The exit code with which runtimes report SIGKILL.
-const KILLED: u8 = 137;
 /// How far back events are requested: longer than most stop timeouts. The daemon keeps the last 256.
 const EVENTS_BACK: u64 = 600;
 /// A death this long after a signal is not its effect.
@@ -317,19 +314,6 @@ pub fn is_requested(events: &[Value], finished_at: Option<Timestamp>) -> bool {
     requested_at.is_some()
 }
 
-/// The OOM killer may have killed a child while the container continued. The container itself was OOM-killed only if it
-/// was killed.
-pub fn facts_of(code: u8, oom: bool, finished_at: Option<Timestamp>) -> ExitFacts {
-    ExitFacts {
-        status: ExitStatus::Code(code),
-        oom: oom && code == KILLED,
-        on_request: false,
-        will_restart: false,
-        result: None,
-        finished_at,
-    }
-}
-
 impl Runtime for DockerApi {
     fn name(&mut self, target: &QueryTarget) -> Option<TaskNaming> {
         let id = target.found.container.as_deref()?;
@@ -479,6 +463,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
+    use crate::model::task::ExitStatus;
     use crate::observe::runtime_queries::QuestionTopic;
     use serde_json::json;
 

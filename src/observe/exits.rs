@@ -6,6 +6,9 @@ use crate::model::task::{Exit, ExitStatus, LostOutput, Outcome, ServiceResult};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 
+/// The exit code with which runtimes report SIGKILL.
+pub(super) const KILLED: u8 = 137;
+
 /// How a life ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExitFacts {
@@ -35,6 +38,19 @@ impl ExitFacts {
             (ExitStatus::Unknown(_), None) => Outcome::Unknown,
             (_, None) => Outcome::Error,
         }
+    }
+}
+
+/// The OOM killer may have killed a child while the container continued. The container itself was OOM-killed only if it
+/// was killed.
+pub(super) fn facts_of(code: u8, oom: bool, finished_at: Option<Timestamp>) -> ExitFacts {
+    ExitFacts {
+        status: ExitStatus::Code(code),
+        oom: oom && code == KILLED,
+        on_request: false,
+        will_restart: false,
+        result: None,
+        finished_at,
     }
 }
 

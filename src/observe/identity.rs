@@ -206,10 +206,16 @@ impl RecognisedTask {
             user: None,
         }
     }
-    /// Whether its source is asked how it ended. Of systemd that is a service that only root could name so.
+    /// Whether its source is queried how it ended, once its cgroup is gone. Of systemd that is a service that only root
+    /// could name so. containerd forgets a task before its cgroup is removed.
     pub fn has_reported_end(&self) -> bool {
         let is_service = || self.naming.native.ends_with(".service");
-        self.container.is_some() || (self.source == AllocSource::Systemd && self.user.is_none() && is_service())
+        (self.container.is_some() && self.source != AllocSource::Containerd)
+            || (self.source == AllocSource::Systemd && self.user.is_none() && is_service())
+    }
+    /// Whether its cgroup may exist after its end: containerd keeps it until a client deletes the task.
+    pub fn may_outlive_its_end(&self) -> bool {
+        self.source == AllocSource::Containerd && self.user.is_none()
     }
     /// Whether no source matches it.
     pub fn is_plain(&self) -> bool {

@@ -19,7 +19,8 @@ use serde_json::Value;
 
 use super::ObservedSource;
 use super::containerd::annotations;
-use super::docker::{exit_of_state, facts_of};
+use super::docker::exit_of_state;
+use super::exits::facts_of;
 use super::identity::{
     AllocCgroup, CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming, is_container_id, short_id,
 };

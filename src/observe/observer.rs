@@ -36,7 +36,7 @@ use self::shares::UserQuotas;
 use super::Config;
 use super::identity::{AllocCgroup, TaskNaming};
 use super::journal::{ObservedJournal, RecordLocation};
-use super::lives::{AllLives, Event, LifeTypes, Lives, State};
+use super::lives::{AllLives, Event, LifeTypes, Lives};
 use super::processes::ProcessGroups;
 use super::runtime_queries::{RuntimePaths, RuntimeQueries, SourceReply};
 use super::scanner::{CgroupScanner, ScanChanges};
@@ -318,7 +318,8 @@ impl ObserverThread {
             // Perhaps for the last time.
             self.read_last(self.reader_of(path));
             self.read_freezer(path);
-            if self.lives.get(path).is_some_and(|lives| matches!(lives.state(), State::Empty { .. })) {
+            self.check_emptied(path);
+            if self.lives.get(path).is_some_and(|lives| self.may_be_occupied(path, lives)) {
                 self.happens(path, Event::Occupied);
             }
         }
@@ -354,6 +355,7 @@ impl ObserverThread {
         self.runtime_queries.query_renames();
         self.query_restarts();
         self.read_freezers();
+        self.check_all_emptied();
         self.scanner.sweep();
         self.find_removed();
         self.lives.to_sweep().iter().for_each(|path| self.happens(path, Event::Sweep));

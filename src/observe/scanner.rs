@@ -207,6 +207,13 @@ impl CgroupScanner {
         self.listen(path);
     }
 
+    /// Records the bundle of a container that was removed before it was scanned: its next life may have one.
+    pub fn find_bundle(&mut self, path: &str) {
+        if !self.tree.has(path) && containerd::has_bundle(&self.sampling.roots, path) {
+            self.tree.set_bundled(path, true);
+        }
+    }
+
     /// Watches for the first process and for the end of the last one; needs a unified tree.
     pub fn listen(&mut self, path: &str) {
         let Some(unified) = self.sampling.layout.unified() else { return };
@@ -230,6 +237,19 @@ impl CgroupScanner {
             Err(error) if error.kind() == std::io::ErrorKind::Unsupported => Some(true),
             Err(_) => None,
         }
+    }
+    /// Whether it or a cgroup below it has a process. `None`: no file of the kernel has that.
+    pub fn is_populated(&self, path: &str) -> Option<bool> {
+        let counted = self.sampling.layout.controller("pids").and_then(|home| {
+            let count = std::fs::read_to_string(home.directory(path).join("pids.current")).ok()?;
+            Some(count.trim_end() != "0")
+        });
+        counted.or_else(|| self.reports_process(path))
+    }
+    /// The same by `cgroup.events`. `pids.current` counts an ended process until it is reaped; this does not.
+    pub fn reports_process(&self, path: &str) -> Option<bool> {
+        let events = self.sampling.layout.unified()?.directory(path).join("cgroup.events");
+        Some(std::fs::read_to_string(events).ok()?.lines().any(|line| line == "populated 1"))
     }
     /// Whether an empty cgroup has a process by now, in hierarchies without `cgroup.events`: another one in each round.
     /// `is_own`: its CPU usage is its own and is checked in one of the rounds, because its processes may have ended

@@ -74,7 +74,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("p521", &["devices"]),
     ("procfs", &["kernel"]),
     ("prometheus", &["telemetry", "exporters"]),
-    ("prost", &["exporters", "devices"]),
+    ("prost", &["exporters", "devices", "host"]),
     ("ratatui", &["cli"]),
     ("rcgen", &["devices"]),
     ("regex", &["model", "devices", "exporters", "jobspec"]),

@@ -5,9 +5,9 @@
 //! Absent ─────► check ─────► Naming ───────────────────► Shown ───────────────────────► Covered
 //!                 │            │ │ gone              gone │ │                              │ alone again
 //!                 │  excluded  │ │                        │ │ excluded by a late name      └───► check
-//!                 ├──► Aside ◄─┘ │                        │ └───► Aside
-//!                 │      room, or a late name: check      │
-//!                 └──► Empty     │                        │
+//!                 ├──► Aside ◄─┘ │                        │ ├───► Aside
+//!                 │      room, or a late name: check      │ │ stopped by its runtime, which keeps the cgroup
+//!                 └──► Empty     │                        │ └───► ended, Aside
 //!                        a process: check                 │
 //!                                ▼    named, or 10 s      ▼    exit status, or 12 s
 //!                    RemovedUnnamedLife ────────────► EndingLife ────────────────► ended

@@ -81,6 +81,7 @@ enum RandomOp {
     Gathered,
     Named(Option<&'static str>),
     Renamed,
+    Emptied,
     Exited {
         is_awaited: bool,
     },
@@ -120,6 +121,7 @@ fn ops() -> impl Strategy<Value = Vec<RandomOp>> {
     let records = prop_oneof![3 => record, 1 => Just(RandomOp::Followed), 2 => Just(RandomOp::Gathered)];
     let runtime = prop_oneof![
         1 => Just(RandomOp::Renamed),
+        2 => Just(RandomOp::Emptied),
         3 => prop::sample::select(vec![None, Some("web"), Some("other"), Some("excluded")]).prop_map(RandomOp::Named),
         2 => flag().prop_map(|is_awaited| RandomOp::Exited { is_awaited }),
         1 => flag().prop_map(RandomOp::Silent),
@@ -211,6 +213,8 @@ impl PathFacts<ReaderMeasures> for RandomHost {
 struct LifeModel {
     host: RandomHost,
     is_plain: bool,
+    /// Of a container.
+    source: AllocSource,
     is_silent: bool,
     lives: AllLives<ReaderMeasures>,
     allocs: ObservedAllocs,
@@ -230,11 +234,12 @@ struct LifeModel {
 }
 
 impl LifeModel {
-    fn new(is_plain: bool, is_named_late: bool) -> LifeModel {
+    fn new(is_plain: bool, is_named_late: bool, source: AllocSource) -> LifeModel {
         let (numbers, measured) = (Cell::new(0), Cell::new(0));
         LifeModel {
             host: RandomHost { now: Instant::now(), inode: None, is_full: false, is_named_late, numbers, measured },
             is_plain,
+            source,
             is_silent: false,
             lives: AllLives::default(),
             allocs: ObservedAllocs::default(),
@@ -255,7 +260,7 @@ impl LifeModel {
     fn found(&self) -> RecognisedTask {
         match self.is_plain {
             true => RecognisedTask::plain(PATH),
-            false => RecognisedTask::container(AllocSource::Docker, &"0123456789abcdef".repeat(4)),
+            false => RecognisedTask::container(self.source, &"0123456789abcdef".repeat(4)),
         }
     }
 
@@ -293,6 +298,7 @@ impl LifeModel {
             RandomOp::Gathered => return self.happens(Event::Gathered { is_followed: false }),
             RandomOp::Sweep => return self.happens(Event::Sweep),
             RandomOp::Renamed => return self.happens(Event::Renamed),
+            RandomOp::Emptied => return self.happens(Event::Emptied),
             // A plain cgroup is named by its path.
             RandomOp::Named(_) if self.is_plain => return,
             RandomOp::Named(name) => return self.happens(Event::Named(name.map(|name| Box::new(naming(name))))),
@@ -424,6 +430,7 @@ impl LifeModel {
                 let change = self.allocs.cover(PATH, Timestamp(9)).and_then(|(_, change)| change);
                 change.iter().for_each(|change| change.apply(&mut self.totals));
             }
+            Action::Stop { life, facts } => return self.act(Action::End { life, facts: Some(facts) }),
             Action::End { life, facts } => {
                 let (task, is_hidden) = self.shown.take().expect("nothing is shown that could end");
                 assert!(is_hidden && task.number == life.task.number, "another life ends than is shown");
@@ -492,8 +499,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn cgroup_events_in_any_order_give_each_shown_life_one_end_and_leave_no_state(ops in ops(), is_plain: bool, is_named_late: bool) {
-        let mut world = LifeModel::new(is_plain, is_named_late);
+    fn cgroup_events_in_any_order_give_each_shown_life_one_end_and_leave_no_state(ops in ops(), is_plain: bool, is_named_late: bool, may_outlive: bool) {
+        let source = if may_outlive { AllocSource::Containerd } else { AllocSource::Docker };
+        let mut world = LifeModel::new(is_plain, is_named_late, source);
         ops.iter().for_each(|op| world.apply(*op));
         world.drain();
     }

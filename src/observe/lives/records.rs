@@ -22,7 +22,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         if let Some(task) = task {
             return self.act(Action::Add { task, raw: record.raw, is_below: true });
         }
-        if self.is_late_record(record.hierarchy) {
+        if self.is_late_record(record.hierarchy) || matches!(self.lives.state, State::Aside(HiddenReason::Stopped)) {
             return;
         }
         let life = self.gather(found);
@@ -34,6 +34,9 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
 
     pub(super) fn record(&mut self, record: RemovalRecord<M>, found: RecognisedTask) {
         let Some(record) = self.add(record) else { return };
+        if self.lives.stopped.as_ref().is_some_and(|stopped| self.facts.is_of(&stopped.task, &record.raw)) {
+            return;
+        }
         if self.lives.gathering.as_ref().is_some_and(|life| life.notes.has(record.hierarchy)) {
             // Of another life.
             self.finish_gathering();
@@ -119,7 +122,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
             Ok(_) if is_counted => self.act(Action::Miss(EndMissed::Limit)),
             Ok(task) => self.begin_late(life, task),
             Err(HiddenReason::Limit) => self.act(Action::Miss(EndMissed::Limit)),
-            Err(HiddenReason::Excluded | HiddenReason::Undecided) => {}
+            Err(HiddenReason::Excluded | HiddenReason::Undecided | HiddenReason::Stopped) => {}
         }
     }
 

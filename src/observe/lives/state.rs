@@ -40,6 +40,8 @@ pub(in crate::observe) enum HiddenReason {
     Excluded,
     /// Excluded by what is known so far; its source may still report more.
     Undecided,
+    /// Its life has ended, and its runtime keeps the cgroup.
+    Stopped,
 }
 
 /// The cgroup at the path.
@@ -78,6 +80,14 @@ pub(super) struct EndingLife<M: LifeTypes> {
     pub(super) life: Box<MeasuredLife<M>>,
     pub(super) number: u64,
     pub(super) until: Instant,
+}
+
+/// The last life that ended before its cgroup was removed: the end records of the cgroup are late.
+#[derive(Debug)]
+pub(super) struct StoppedLife<M: LifeTypes> {
+    pub(super) task: M::Task,
+    /// When its cgroup last existed.
+    pub(super) at: Instant,
 }
 
 /// A life that was not measured while it lasted, from the kernel's end records.
@@ -154,6 +164,9 @@ pub(in crate::observe) struct Lives<M: LifeTypes> {
     pub(super) above: Option<Option<u64>>,
     /// When an end was reported below it, so that its counters may include that usage.
     pub(super) removed_below: Option<Instant>,
+    /// Number of the query whether the shown life was stopped.
+    pub(super) stop_query: Option<u64>,
+    pub(super) stopped: Option<StoppedLife<M>>,
 }
 
 /// Result of checking a cgroup that the tree calls a task.
@@ -204,6 +217,8 @@ pub(in crate::observe) enum Event<M: LifeTypes> {
     },
     /// Its source reports that it has another name now.
     Renamed,
+    /// Its processes are gone, and the cgroup exists.
+    Emptied,
     /// The answer of its source.
     Named(Option<Box<TaskNaming>>),
     /// The query for the name was not queued. `again`: it was a retry.
@@ -266,6 +281,11 @@ pub(in crate::observe) enum Action<M: LifeTypes> {
     End {
         life: Box<MeasuredLife<M>>,
         facts: Option<ExitFacts>,
+    },
+    /// It has ended, by what its runtime reports; its cgroup exists.
+    Stop {
+        life: Box<MeasuredLife<M>>,
+        facts: ExitFacts,
     },
     /// Add an end record to the values of this life, or that of a cgroup below.
     Add {
@@ -422,10 +442,11 @@ impl<M: LifeTypes> Lives<M> {
     }
     /// A sweep may have something to forget.
     pub(super) fn has_to_forget(&self) -> bool {
-        let Lives { state, made, name, recovered, counted, over, above, removed_below, .. } = self;
+        let Lives { state, made, name, recovered, counted, over, above, removed_below, stopped, .. } = self;
         let is_remembered = name.is_some() || recovered.is_some() || over.is_some() || removed_below.is_some();
         is_remembered
             || counted.is_some()
+            || stopped.is_some()
             || made.is_some()
             || above.is_some()
             || matches!(state, State::Covered { .. })

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::notes::LifeExits;
 use super::state::{
     Action, CheckOutcome, EndingLife, Event, HiddenReason, LifeTypes, Lives, MeasuredLife, NameRetry, PathFacts,
-    RecoveredLife, RemovedUnnamedLife, State,
+    RecoveredLife, RemovedUnnamedLife, State, StoppedLife,
 };
 use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
@@ -49,12 +49,13 @@ pub(in crate::observe) fn step<M: LifeTypes>(
         Event::Above(inode) => step.lives.above = Some(step.lives.above.unwrap_or(inode)),
         Event::RemovedBelow => step.lives.removed_below = Some(step.now),
         Event::Checked(verdict) => step.checked(verdict),
-        Event::Occupied => step.check_at(step.now),
+        Event::Occupied => step.occupied(),
         Event::Recovered(recovered) => step.recovered(recovered),
         Event::Record { below: Some(below), record, found } => step.record_below(&below, record, *found),
         Event::Record { below: None, record, found } => step.record(record, *found),
         Event::Gathered { is_followed } => step.gathered(is_followed),
         Event::Renamed => step.query_again(),
+        Event::Emptied => step.emptied(),
         Event::Named(naming) => step.named(naming.map(|naming| *naming)),
         Event::NotQueued { again } => step.not_queued(again),
         Event::Exited { number, facts } => step.exited(number, facts),
@@ -93,6 +94,13 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
             return self.act(Action::Miss(EndMissed::Unseen));
         }
         self.check_at(self.now + SETTLED);
+    }
+    fn occupied(&mut self) {
+        if matches!(self.lives.state, State::Aside(HiddenReason::Stopped)) {
+            self.lives.state = State::Absent;
+            self.count_from_now();
+        }
+        self.check_at(self.now);
     }
     /// What is not measured is checked then.
     fn check_at(&mut self, at: Instant) {
@@ -139,7 +147,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
 
     /// A life on the board is over, or its cgroup is no task any more.
     pub(super) fn hide(&mut self, life: Box<MeasuredLife<M>>) {
-        self.lives.counted = None;
+        (self.lives.counted, self.lives.stop_query) = (None, None);
         self.act(Action::Hide(Box::new(life.found.clone())));
         if let Some(inode) = life.inode.filter(|inode| self.facts.inode() == Some(*inode)) {
             self.act(Action::Cover);
@@ -397,6 +405,39 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         if let Some(ending) = self.lives.ending.take_if(|ending| ending.number == number) {
             self.end(ending.life, facts);
             self.use_known_name();
+        } else if self.lives.stop_query.take_if(|query| *query == number).is_some()
+            && let Some(facts) = facts
+        {
+            self.stopped(facts);
+        }
+    }
+
+    /// Its runtime may have stopped it.
+    fn emptied(&mut self) {
+        if let State::Shown(life) = &self.lives.state
+            && life.found.may_outlive_its_end()
+        {
+            let (number, found) = (self.facts.number(), Box::new(life.found.clone()));
+            self.lives.stop_query = Some(number);
+            self.act(Action::QueryExit { number, found, began_at: None, ended_at: None });
+        }
+    }
+    fn stopped(&mut self, facts: ExitFacts) {
+        match self.take() {
+            // The answer is about the task of another cgroup if one has followed.
+            State::Shown(life) if life.inode.is_some() && life.inode == self.facts.inode() => {
+                self.lives.counted = None;
+                self.act(Action::Hide(Box::new(life.found.clone())));
+                self.lives.stopped = Some(StoppedLife { task: life.task.clone(), at: self.now });
+                self.act(Action::Stop { life, facts });
+                self.lives.state = State::Aside(HiddenReason::Stopped);
+            }
+            other @ (State::Absent
+            | State::Empty { .. }
+            | State::Aside(_)
+            | State::Naming { .. }
+            | State::Shown(_)
+            | State::Covered { .. }) => self.lives.state = other,
         }
     }
 
@@ -461,6 +502,14 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         }
         lives.over = lives.over.filter(|(_, at)| is_young(*at, REMEMBERED));
         lives.removed_below = lives.removed_below.filter(|at| is_young(*at, REMEMBERED));
+        if let Some(stopped) = &mut lives.stopped {
+            if matches!(lives.state, State::Aside(HiddenReason::Stopped)) {
+                stopped.at = now;
+            }
+            if !is_young(stopped.at, REMEMBERED) {
+                lives.stopped = None;
+            }
+        }
         // Its end record may come after it is gone.
         lives.counted = lives.counted.and_then(|(inode, at)| {
             let at = if self.facts.inode() == Some(inode) { now } else { at };

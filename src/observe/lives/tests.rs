@@ -14,6 +14,7 @@ use super::*;
 use crate::kernel::bpf::exits::{EndNotes, ProcessEnd};
 use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
+use crate::observe::exits::facts_of;
 use crate::observe::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming};
 use crate::observe::tree::{CgroupTree, PathMembership};
 
@@ -101,6 +102,7 @@ impl ScriptedPath {
             Action::QueryExit { number, .. } => Some(format!("query exit {number}")),
             Action::Show { task, naming, .. } => Some(format!("show {task} as {}", naming.native)),
             Action::End { life, .. } => Some(format!("end {}", life.task)),
+            Action::Stop { life, .. } => Some(format!("stop {}", life.task)),
             Action::Cover => Some("cover".to_owned()),
             Action::Add { task, raw, .. } => Some(format!("add {raw} to {task}")),
             Action::Miss(why) => Some(format!("miss {why:?}")),
@@ -520,4 +522,44 @@ fn recovered_cgroup_with_usage_counted_elsewhere_counts_from_the_agent_start() {
     assert!(path.lives().includes_other_usage(1));
     path.begins(container(), 1);
     assert_eq!(path.done(), ["query name", "show 1 as web"], "at once, under its name");
+}
+
+/// containerd keeps a stopped task, with its empty cgroup, until a client deletes it.
+#[test]
+fn container_stopped_by_its_runtime_ends_once_while_its_cgroup_exists() {
+    let of_containerd = || RecognisedTask::container(AllocSource::Containerd, &"5e".repeat(32));
+    let exited = |number: u64| Event::Exited { number, facts: Some(facts_of(3, false, None)) };
+    let mut path = ScriptedPath::new();
+    path.begins(of_containerd(), 1).happens(named("web")).happens(Event::Emptied);
+    path.happens(Event::Exited { number: 1, facts: None });
+    assert_eq!(path.done(), ["query name", "show 1 as web", "query exit 1"], "its shim reports that it runs");
+    path.happens(Event::Emptied).happens(exited(1)).happens(exited(2)).happens(Event::Emptied);
+    assert_eq!(path.done(), ["query exit 2", "stop 1"]);
+    assert!(matches!(path.lives().state(), State::Aside(HiddenReason::Stopped)));
+
+    // However late the task is deleted, its end records are of the life that has ended.
+    for _ in 0..30 {
+        path.after(10_000).happens(Event::Sweep);
+    }
+    path.record(of_containerd(), 3, ended(50), 1, None).record(of_containerd(), 7, ended(50), 1, Some("/ns/web/inner"));
+    path.happens(Event::Removed);
+    path.host.inode = None;
+    path.happens(Event::NoTask).after(2_000).happens(Event::Gathered { is_followed: false });
+    path.begins(of_containerd(), 2).record(of_containerd(), 9, ended(50), 1, None);
+    assert_eq!(path.done(), ["query name"]);
+    path.happens(named("web"));
+    path.host.inode = None;
+    // Its cgroup is removed before its shim answers.
+    path.happens(Event::Emptied).happens(exited(3)).happens(Event::NoTask);
+    assert_eq!(path.done(), ["show 2 as web", "query exit 3", "end 2"]);
+
+    // A process enters the cgroup of a stopped task: it counts from then on.
+    let mut path = ScriptedPath::new();
+    path.begins(of_containerd(), 1).happens(named("web")).happens(Event::Emptied).happens(exited(1));
+    path.happens(Event::Occupied);
+    assert!(path.lives().is_due_for_check(path.host.now) && path.lives().includes_other_usage(1));
+    // The cgroup of any other container exists as long as it runs.
+    let mut path = ScriptedPath::new();
+    path.begins(container(), 1).happens(named("web")).happens(Event::Emptied);
+    assert_eq!(path.done(), ["query name", "show 1 as web"]);
 }

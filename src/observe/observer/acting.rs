@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::facts::ObserverFacts;
 use super::{CgroupMeasures, MeasuredTask, ObserverThread};
 use crate::model::task::ExitStatus;
-use crate::observe::exits::ExitFacts;
+use crate::observe::exits::{ExitFacts, KILLED};
 use crate::observe::identity::{ExitRule, RecognisedTask, TaskNaming};
 use crate::observe::journal::StartedTask;
-use crate::observe::lives::{Action, Event, LifeExits, step};
+use crate::observe::lives::{Action, Event, LifeExits, MeasuredLife, step};
 use crate::observe::runtime_queries::{EndedLife, QueryTarget, QuestionTopic};
 use crate::observe::table::NewTask;
 use crate::observe::{has_own_runtime, is_named_by_path, source};
@@ -67,6 +67,7 @@ impl ObserverThread {
             }
             Action::Cover => self.cover(path),
             Action::End { life, facts } => self.end_task(path, facts, Some((&life.notes, life.found.ends_by))),
+            Action::Stop { life, facts } => self.stop_task(path, facts, &life),
             Action::Add { task, raw, is_below: false } => task.reader.end(&raw, self.parts.clock.now()),
             Action::Add { task, raw, is_below: true } => task.reader.end_below(&raw, self.parts.clock.now()),
             // The kernel's record reports it.
@@ -145,6 +146,14 @@ impl ObserverThread {
             self.touched.insert(id);
             self.changes.extend(change);
         }
+    }
+
+    /// Its runtime keeps the cgroup, with its last values.
+    fn stop_task(&mut self, path: &str, facts: ExitFacts, life: &MeasuredLife<CgroupMeasures>) {
+        self.read_last(Some(&life.task.reader));
+        let kills = life.task.reader.latest().and_then(|last| last.usage.oom_kills()).unwrap_or_default();
+        let oom = facts.oom || (kills > 0 && facts.status == ExitStatus::Code(KILLED));
+        self.end_task(path, Some(ExitFacts { oom, ..facts }), Some((&life.notes, life.found.ends_by)));
     }
 
     /// `recorded`: what the kernel reported, and whose exit is that of the task.

@@ -116,6 +116,29 @@ impl ObserverThread {
         woken.iter().for_each(|path| self.happens(path, Event::Occupied));
     }
 
+    /// Whether an empty cgroup may have a process now.
+    pub(super) fn may_be_occupied(&self, path: &str, lives: &Lives<CgroupMeasures>) -> bool {
+        match lives.state() {
+            State::Empty { .. } => true,
+            State::Aside(HiddenReason::Stopped) => self.scanner.is_populated(path) == Some(true),
+            State::Absent | State::Aside(_) | State::Naming { .. } | State::Shown(_) | State::Covered { .. } => false,
+        }
+    }
+
+    /// The processes of a task may be gone, while its runtime keeps the cgroup.
+    pub(super) fn check_emptied(&mut self, path: &str) {
+        let is_one = |lives| may_be_emptied(lives) && self.scanner.reports_process(path) == Some(false);
+        if self.lives.get(path).is_some_and(is_one) {
+            self.happens(path, Event::Emptied);
+        }
+    }
+    /// The same of all tasks, for those whose cgroups report no change.
+    pub(super) fn check_all_emptied(&mut self) {
+        let emptied = self.lives.iter().filter(|(_, lives)| is_emptied(lives)).map(|(path, _)| Arc::clone(path));
+        let emptied: Vec<Arc<str>> = emptied.collect();
+        emptied.iter().for_each(|path| self.happens(path, Event::Emptied));
+    }
+
     /// Checks a cgroup that the tree calls a task.
     fn check(&mut self, path: &str, found: Option<RecognisedTask>, now: Instant) {
         for above in CgroupPath::above(path) {
@@ -157,6 +180,11 @@ impl ObserverThread {
                 return CheckOutcome::Empty { has_run };
             }
         }
+        // It has ended before the agent, whose runtime keeps the cgroup.
+        let is_old = found.may_outlive_its_end() && lives.made_at().is_none() && !lives.is_recovered();
+        if is_old && self.scanner.is_populated(path) == Some(false) {
+            return CheckOutcome::Empty { has_run: false };
+        }
         if accepted.is_err() {
             return CheckOutcome::NoRoom;
         }
@@ -197,6 +225,17 @@ impl ObserverThread {
         let since = since.or(lives.recovered_since());
         Some(MeasuredTask { reader: Arc::new(reader), alloc_reader, since, is_counted })
     }
+}
+
+fn is_emptied(lives: &Lives<CgroupMeasures>) -> bool {
+    let State::Shown(life) = lives.state() else { return false };
+    // Also without `cgroup.events`.
+    let processes = || life.task.reader.latest().and_then(|last| last.usage.processes());
+    life.found.may_outlive_its_end() && processes() == Some(0)
+}
+
+fn may_be_emptied(lives: &Lives<CgroupMeasures>) -> bool {
+    matches!(lives.state(), State::Shown(life) if life.found.may_outlive_its_end())
 }
 
 fn recognised(cgroup: TaskCgroup<'_>) -> Option<RecognisedTask> {

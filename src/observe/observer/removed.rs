@@ -37,6 +37,7 @@ impl ObserverThread {
         if path.strip_prefix(managed).is_some_and(|below| below.is_empty() || below.starts_with('/')) {
             return;
         }
+        self.scanner.find_bundle(&path);
         let measured = self.reader_of(&path);
         // Below a container or unit, a cgroup is part of the task; below a plain cgroup it is a task of its own.
         let (task, found) = match self.scanner.tree().owner_of(&path) {

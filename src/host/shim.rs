@@ -1,0 +1,280 @@
+//! Queries the shim of a containerd task for its state. `State` changes nothing; the shim keeps the exit of a stopped
+//! task until a client deletes the task.
+//!
+//! ```text
+//! frame   length u32, stream u32, kind u8, flags u8 │ message
+//! ```
+//! Source: ttrpc's PROTOCOL.md; `runtime/task/v2/shim.proto` and `types/task/task.proto` of containerd's API, whose
+//! third version has the same messages.
+
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use prost::Message;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::peer::Trust;
+use crate::model::units::Timestamp;
+
+/// Timeout of a query.
+const PATIENCE: Duration = Duration::from_secs(1);
+const HEAD: usize = 10;
+/// More than a state with all its paths has.
+const LARGEST: usize = 64 << 10;
+const REQUEST: u8 = 1;
+const RESPONSE: u8 = 2;
+/// Clients use odd numbers.
+const STREAM: u32 = 1;
+const STOPPED: i32 = 3;
+
+/// What a shim reports of its task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShimState {
+    /// Created, running or paused.
+    Alive,
+    Stopped {
+        code: u8,
+        exited_at: Option<Timestamp>,
+    },
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Request {
+    #[prost(string, tag = "1")]
+    service: String,
+    #[prost(string, tag = "2")]
+    method: String,
+    #[prost(bytes = "vec", tag = "3")]
+    payload: Vec<u8>,
+    #[prost(int64, tag = "4")]
+    timeout_ns: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Response {
+    #[prost(message, optional, tag = "1")]
+    status: Option<Status>,
+    #[prost(bytes = "vec", tag = "2")]
+    payload: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Status {
+    #[prost(int32, tag = "1")]
+    code: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct StateRequest {
+    #[prost(string, tag = "1")]
+    id: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct StateResponse {
+    #[prost(string, tag = "1")]
+    id: String,
+    #[prost(int32, tag = "4")]
+    status: i32,
+    #[prost(uint32, tag = "9")]
+    exit_status: u32,
+    #[prost(message, optional, tag = "10")]
+    exited_at: Option<ExitTime>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct ExitTime {
+    #[prost(int64, tag = "1")]
+    seconds: i64,
+    #[prost(int32, tag = "2")]
+    nanos: i32,
+}
+
+/// The state of a task. `version`: of the shim's API, 2 or 3.
+///
+/// Errors: no shim of root's is behind the socket, or it does not answer in time with the state of this task.
+pub fn state(socket: &Path, version: u8, id: &str) -> io::Result<ShimState> {
+    state_as(socket, version, id, Trust::Root)
+}
+
+fn state_as(socket: &Path, version: u8, id: &str, trust: Trust) -> io::Result<ShimState> {
+    let until = Instant::now() + PATIENCE;
+    let mut stream = connect(socket, trust)?;
+    let request = Request {
+        service: format!("containerd.task.v{version}.Task"),
+        method: "State".to_owned(),
+        payload: StateRequest { id: id.to_owned() }.encode_to_vec(),
+        timeout_ns: i64::try_from(PATIENCE.as_nanos()).unwrap_or(i64::MAX),
+    };
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(&frame(&request.encode_to_vec())?)?;
+    let mut head = [0; HEAD];
+    read_until(&mut stream, &mut head, until)?;
+    let mut message = vec![0; length_of(head)?];
+    read_until(&mut stream, &mut message, until)?;
+    answer(&message, id)
+}
+
+/// Never blocks: a shim that accepts no connection has none free.
+fn connect(socket: &Path, trust: Trust) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let descriptor: OwnedFd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&descriptor, &SocketAddrUnix::new(socket)?)?;
+    let uid = rustix::net::sockopt::socket_peercred(&descriptor)?.uid.as_raw();
+    if !trust.covers(uid) {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("user {uid} listens on it")));
+    }
+    let stream = UnixStream::from(descriptor);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+fn frame(message: &[u8]) -> io::Result<Vec<u8>> {
+    let length = u32::try_from(message.len()).map_err(io::Error::other)?;
+    let mut frame = length.to_be_bytes().to_vec();
+    frame.extend(STREAM.to_be_bytes());
+    frame.extend([REQUEST, 0]);
+    frame.extend(message);
+    Ok(frame)
+}
+
+fn length_of(head: [u8; HEAD]) -> io::Result<usize> {
+    let [a, b, c, d, stream @ .., kind, _flags] = head;
+    let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).map_err(io::Error::other)?;
+    let is_it = stream == STREAM.to_be_bytes() && kind == RESPONSE && length <= LARGEST;
+    if is_it { Ok(length) } else { Err(io::ErrorKind::InvalidData.into()) }
+}
+
+fn read_until(stream: &mut UnixStream, mut bytes: &mut [u8], until: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let left = until.saturating_duration_since(Instant::now());
+        // A timeout of zero would wait for ever.
+        stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        match stream.read(bytes) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => bytes = &mut bytes[read..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if left.is_zero() && !bytes.is_empty() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+    Ok(())
+}
+
+fn answer(message: &[u8], id: &str) -> io::Result<ShimState> {
+    let response = Response::decode(message).map_err(io::Error::other)?;
+    if let Some(Status { code }) = response.status.filter(|status| status.code != 0) {
+        return Err(io::Error::other(format!("the shim answers with status {code}")));
+    }
+    let state = StateResponse::decode(response.payload.as_slice()).map_err(io::Error::other)?;
+    if state.id != id {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    if state.status != STOPPED {
+        return Ok(ShimState::Alive);
+    }
+    let code = u8::try_from(state.exit_status).map_err(io::Error::other)?;
+    Ok(ShimState::Stopped { code, exited_at: state.exited_at.and_then(timestamp) })
+}
+
+/// `None`: before 1970, as times that were never set are.
+fn timestamp(at: ExitTime) -> Option<Timestamp> {
+    let (seconds, nanos) = (u64::try_from(at.seconds).ok()?, u64::try_from(at.nanos).ok()?);
+    let ns = seconds.checked_mul(1_000_000_000)?.checked_add(nanos)?;
+    (ns > 0).then_some(Timestamp(ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn state_message(id: &str, status: i32, exit_status: u32) -> Vec<u8> {
+        let exited_at = Some(ExitTime { seconds: 1_795_950_000, nanos: 5 });
+        let state = StateResponse { id: id.to_owned(), status, exit_status, exited_at };
+        Response { status: None, payload: state.encode_to_vec() }.encode_to_vec()
+    }
+
+    /// A shim that answers one request with these bytes. Returns the request as well.
+    fn query(answer: Vec<u8>, trust: Trust) -> (io::Result<ShimState>, Vec<u8>) {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("s");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let shim = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut head = [0; HEAD];
+            if stream.read_exact(&mut head).is_err() {
+                return Vec::new();
+            }
+            let mut request = vec![0; u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize];
+            stream.read_exact(&mut request).unwrap();
+            let _ = stream.write_all(&answer);
+            request
+        });
+        let state = state_as(&socket, 3, "web", trust);
+        (state, shim.join().unwrap())
+    }
+
+    fn framed(kind: u8, message: &[u8]) -> Vec<u8> {
+        let mut bytes = frame(message).unwrap();
+        bytes[8] = kind;
+        bytes
+    }
+
+    #[test]
+    fn state_of_a_task_is_read_as_the_shim_reports_it() {
+        let (state, request) = query(framed(RESPONSE, &state_message("web", STOPPED, 137)), Trust::OwnUser);
+        let exited_at = Some(Timestamp(1_795_950_000_000_000_005));
+        assert_eq!(state.unwrap(), ShimState::Stopped { code: 137, exited_at });
+        let request = Request::decode(request.as_slice()).unwrap();
+        assert_eq!((&*request.service, &*request.method), ("containerd.task.v3.Task", "State"));
+        assert_eq!(StateRequest::decode(request.payload.as_slice()).unwrap().id, "web");
+        for alive in [1, 2, 4, 5] {
+            let (state, _) = query(framed(RESPONSE, &state_message("web", alive, 0)), Trust::OwnUser);
+            assert_eq!(state.unwrap(), ShimState::Alive);
+        }
+    }
+
+    #[test]
+    fn answer_that_is_not_about_the_task_is_an_error() {
+        let failed = Response { status: Some(Status { code: 5 }), payload: Vec::new() }.encode_to_vec();
+        for answer in [
+            framed(RESPONSE, &state_message("other", STOPPED, 0)),
+            framed(RESPONSE, &state_message("web", STOPPED, 256)),
+            framed(REQUEST, &state_message("web", STOPPED, 0)),
+            framed(RESPONSE, &failed),
+            framed(RESPONSE, &vec![0; LARGEST + 1]),
+            framed(RESPONSE, b"\xff"),
+            state_message("web", STOPPED, 0),
+            Vec::new(),
+        ] {
+            assert!(query(answer.clone(), Trust::OwnUser).0.is_err(), "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn shim_of_another_user_is_not_queried() {
+        let own = rustix::process::geteuid().as_raw();
+        assert_eq!(Trust::Root.covers(own), own == 0);
+        if own != 0 {
+            let (state, request) = query(framed(RESPONSE, &state_message("web", STOPPED, 0)), Trust::Root);
+            assert!(state.is_err() && request.is_empty());
+        }
+        assert!(state(Path::new("/nowhere/s"), 2, "web").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_panics(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            let _ = answer(&bytes, "web");
+        }
+    }
+}
