@@ -165,7 +165,7 @@ impl Daemon {
         metrics.begins(clock.now());
         resource_needs::warn_of_unprotected_links(&roots);
         let mark = data_dir.root().join(placement::MARK);
-        let setup = HostSetup::prepare(&roots, &config, mark, data_dir.before()).await?;
+        let setup = HostSetup::prepare(&roots, &config, mark, data_dir.before(), data_dir.limit_capability()).await?;
         // Before the runner: what it starts may refer to what the host is.
         let fingerprints = fingerprint::Fingerprinting::start(fingerprint::Parts {
             fingerprinters: config.fingerprint.chosen(),
@@ -325,10 +325,11 @@ impl HostSetup {
         config: &Config,
         mark: PathBuf,
         before: DirectoryHistory,
+        limit: crate::model::capability::Capability,
     ) -> Result<HostSetup, DaemonError> {
         let (roots, config) = (roots.clone(), config.clone());
-        let prepared = tokio::task::spawn_blocking(move || HostSetup::inspect(roots, &config, mark, before)).await;
-        prepared.unwrap_or_else(|e| Err(DaemonError::Setup(std::io::Error::other(e))))
+        let inspected = tokio::task::spawn_blocking(move || HostSetup::inspect(roots, &config, mark, before, limit));
+        inspected.await.map_err(|e| DaemonError::Setup(std::io::Error::other(e)))?
     }
 
     /// May block for seconds.
@@ -337,6 +338,7 @@ impl HostSetup {
         config: &Config,
         mark: PathBuf,
         before: DirectoryHistory,
+        limit: crate::model::capability::Capability,
     ) -> Result<HostSetup, DaemonError> {
         let layout = Layout::detect(&roots)?;
         for problem in layout.problems() {
@@ -351,7 +353,6 @@ impl HostSetup {
         let (node::KernelParts { pass, ends }, may) = node::may(config, &roots, &layout, &home.parent);
         let mut info = node::info(&roots, &layout, &home.parent, may, refused)?;
         info.identity = NodeIdentity { node_id: machine::node_id(&roots), ..config.node.clone() };
-        let info = Arc::new(info);
         for missing in info.capabilities.iter().filter(|c| !c.available) {
             if missing.unknown {
                 tracing::info!(feature = %missing.feature, reason = missing.reason, "capability unknown");
@@ -359,9 +360,11 @@ impl HostSetup {
                 tracing::info!(feature = %missing.feature, reason = missing.reason, "not measured here");
             }
         }
-        let windows = info.can(capability::WINDOW_PEAK);
-        let sampling = SamplingContext::with_window_peaks(roots, layout, FdBudget::from_limit(), windows);
+        info.capabilities.push(limit);
+        let (windows, budget) = (info.can(capability::WINDOW_PEAK), FdBudget::from_limit());
+        let sampling = SamplingContext::with_window_peaks(roots, layout, budget, windows);
         pass.into_iter().for_each(|pass| sampling.set_kernel_pass(pass));
+        let info = Arc::new(info);
         Ok(HostSetup { sampling, info, parent: made, home, ends, facts: Arc::default(), stock: Arc::default() })
     }
 }

@@ -257,8 +257,10 @@ fn unknown_variables() -> Vec<(String, Option<String>)> {
 
 /// The error without arguments that variables set, which its usage would have, and with a useful suggestion.
 fn as_typed(error: clap::Error, root: &clap::Command, line: &[OsString]) -> clap::Error {
+    // A help names the variables.
+    let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand || !error.use_stderr();
     let typed = without_variables(root.clone()).try_get_matches_from(line).err();
-    let mut error = typed.filter(|typed| typed.kind() == error.kind()).unwrap_or(error);
+    let mut error = typed.filter(|typed| typed.kind() == error.kind() && !is_help).unwrap_or(error);
     suggest::suggest(&mut error, root, line);
     error
 }

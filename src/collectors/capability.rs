@@ -98,6 +98,8 @@ pub fn without_cgroups(capabilities: &mut [Capability], roots: &Roots, observes:
 /// End of observed cgroups, reported by kernel tracepoints. Not part of [`probe`]:
 /// [`CgroupEndTracer::open`](super::CgroupEndTracer::open) tries it.
 pub const KERNEL_ENDS: &str = "kernel_ends";
+/// Not measured but enforced: the `size` of `ephemeral_disk`.
+pub const DISK_LIMIT: &str = "disk_limit";
 
 /// What the probes of this host's capabilities read.
 #[derive(Debug, Clone, Copy)]

@@ -23,6 +23,7 @@ pub mod peer;
 pub mod plugin;
 pub mod ports;
 pub mod process;
+pub mod project_quota;
 pub mod pty;
 pub mod roots;
 pub mod seccomp;

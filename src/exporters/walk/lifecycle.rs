@@ -47,7 +47,7 @@ pub static ALLOC_DISK_USED: MetricDesc = MetricDesc::gauge(
 pub static ALLOC_DISK_SIZE: MetricDesc = MetricDesc::gauge(
     "allostat_alloc_disk_size_bytes",
     Unit::Bytes,
-    "Size of ephemeral_disk in the job file (default 300 MiB); watched, not enforced.",
+    "Size of ephemeral_disk in the job file (default 300 MiB); enforced with project quotas.",
     &["alloc_id", "workload"],
 )
 .from_profile(Profile::Standard)

@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use super::checksums::ExpectedChecksum;
 use super::meter::{UnpackMeter, fault, mib};
 use super::order::{ArtifactError, ArtifactOrder, ArtifactScope, patience};
-use super::staging::Staging;
+use super::staging::{FILE, Staging};
 use super::unpack::DownloadedFile;
 use crate::host::http::TlsFiles;
 use crate::host::http::exchange::HttpAnswer;
@@ -20,7 +20,6 @@ use crate::model::checksum::{Checksum, ChecksumSource};
 use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::artifacts::ArtifactOutcome;
 
-const FILE: &str = "file";
 /// Of a file of checksums.
 const LARGEST_LIST: usize = 1 << 20;
 /// What is written at once.

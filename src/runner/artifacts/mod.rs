@@ -60,7 +60,7 @@ pub fn fetch(order: &ArtifactOrder, scope: &ArtifactScope) -> Result<FetchedArti
         ArtifactOrigin::Http(url) => {
             let file = fetch::to_file(url, order, scope, (&staging, &meter))?;
             let bytes = file.bytes;
-            (bytes, unpack::place(file, order, &tree, &meter)?)
+            (bytes, unpack::place(file, order, (&staging, &tree), &meter)?)
         }
         ArtifactOrigin::Git(source) => {
             let bytes = git::clone(source, order, scope, (&staging, &meter))?;

@@ -20,6 +20,7 @@ use super::cancelled::Cancellation;
 use crate::host::tree;
 use crate::telemetry::lock;
 
+pub(super) const FILE: &str = "file";
 pub const TREE: &str = "tree";
 /// Git works as another user, below it.
 const MODE: u32 = 0o711;

@@ -178,15 +178,32 @@ impl<'a> ArchiveTree<'a> {
         let file = openat(&parent, name, flags, Mode::from_raw_mode(0o600)).map_err(|e| named(path, e.into()))?;
         let mut file = File::from(file);
         fill(&mut file)?;
+        self.grant(path, rights, &file)
+    }
+
+    /// Moves an open regular file of the staging here. One of that name is replaced.
+    pub(super) fn adopt(
+        &self,
+        path: &EntryPath,
+        rights: &EntryRights,
+        (from, old_name, file): (BorrowedFd<'_>, &str, &File),
+    ) -> io::Result<()> {
+        self.meter.enters()?;
+        let (parent, name) = self.place(path)?;
+        self.grant(path, rights, file)?;
+        rustix::fs::renameat(from, old_name, &parent, name).map_err(|e| named(path, e.into()))
+    }
+
+    fn grant(&self, path: &EntryPath, rights: &EntryRights, file: &File) -> io::Result<()> {
         set_xattrs(file.as_fd(), &rights.xattrs).map_err(|e| named(path, e))?;
         if let Some((uid, gid)) = self.owner_of(rights) {
-            rustix::fs::fchown(&file, Some(uid), Some(gid))?;
+            rustix::fs::fchown(file, Some(uid), Some(gid))?;
         }
         // Without setuid, setgid and sticky bits.
-        rustix::fs::fchmod(&file, Mode::from_raw_mode(rights.mode & 0o777))?;
+        rustix::fs::fchmod(file, Mode::from_raw_mode(rights.mode & 0o777))?;
         if let Some(times) = rights.times() {
             // A time that the file system does not keep is no reason to fail.
-            let _ = rustix::fs::futimens(&file, &times);
+            let _ = rustix::fs::futimens(file, &times);
         }
         Ok(())
     }

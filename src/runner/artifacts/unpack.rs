@@ -16,6 +16,7 @@ use liblzma::stream::{CONCATENATED, Stream};
 
 use super::meter::{MeteredReader, UnpackMeter, fault};
 use super::order::{ArtifactError, ArtifactOrder};
+use super::staging::{FILE, Staging};
 use super::tree::{ArchiveTree, EntryPath, EntryRights, files, hostile};
 use super::{tar, zip};
 use crate::model::archive::{ArchiveCompression, ArchiveFormat};
@@ -53,7 +54,7 @@ pub(super) enum UnpackedTree {
 pub(super) fn place(
     downloaded: DownloadedFile,
     order: &ArtifactOrder,
-    tree: &ArchiveTree<'_>,
+    (staging, tree): (&Staging, &ArchiveTree<'_>),
     meter: &UnpackMeter<'_>,
 ) -> Result<UnpackedTree, ArtifactError> {
     let refused = |message: &str| Err(ArtifactError::new(ArtifactOutcome::Archive, message));
@@ -70,18 +71,24 @@ pub(super) fn place(
             ArtifactError::new(ArtifactOutcome::Archive, "its address names no file: use mode = \"file\"")
         })
     };
+    let rights = EntryRights::of_file(FILE_MODE, None);
     let single = |name: String, from: &mut dyn Read| {
         let path = EntryPath(vec![name]);
-        tree.file(&path, &EntryRights::of_file(FILE_MODE, None), from).map(|()| path)
+        tree.file(&path, &rights, from).map(|()| path)
+    };
+    // As it came: a copy would write all of it once more.
+    let whole_file = |name: String, file: &File| {
+        let path = EntryPath(vec![name]);
+        tree.adopt(&path, &rights, (staging.directory(), FILE, file)).map(|()| path)
     };
     match (archive, order.mode) {
         (None, ArtifactMode::Dir) => refused("mode is \"dir\", and its source is neither an archive nor a repository"),
         (Some(format), ArtifactMode::Dir) if format.is_single_file() => {
             refused("mode is \"dir\", and its source is one compressed file")
         }
-        (None, ArtifactMode::Any) => single(name()?, &mut file).map(|_| UnpackedTree::Directory).map_err(failed),
+        (None, ArtifactMode::Any) => whole_file(name()?, &file).map(|_| UnpackedTree::Directory).map_err(failed),
         (None, ArtifactMode::File) => {
-            single(ONLY.to_owned(), &mut file).map(|path| UnpackedTree::File(path.0)).map_err(failed)
+            whole_file(ONLY.to_owned(), &file).map(|path| UnpackedTree::File(path.0)).map_err(failed)
         }
         (Some(format), mode) if format.is_single_file() => {
             let name = if mode == ArtifactMode::File { ONLY.to_owned() } else { name_without(&name()?, format) };

@@ -31,13 +31,17 @@ impl Hook<OfTask> for TaskDir {
             let driver = subject.ctx.drivers.get(subject.task().driver.as_str());
             let has_own_root = driver.is_some_and(|driver| driver.has_own_root());
             let in_memory = subject.ctx.config.secrets_in_memory;
+            let group = subject.group();
+            // Data that moves between allocs would have to change its project: it is only measured.
+            let limit = (!group.ephemeral_disk.moves()).then(|| group.storage.disk_mib.bytes());
             let build = move || {
                 if let Some(closed) = account.filter(|_| !has_own_root).and_then(|account| data_dir.closed_to(&account))
                 {
                     // Trying again opens nothing.
                     return Err(HookError { recoverable: false, ..HookError::setup(closed) });
                 }
-                let built = data_dir.build(&id, &task, attempt, owner);
+                let limited = limit.map_or(Ok(()), |bytes| data_dir.build_limited(&id, bytes));
+                let built = limited.and_then(|()| data_dir.build(&id, &task, attempt, owner));
                 let built = built.map_err(|e| HookError::setup(format!("cannot make its directories: {e}")))?;
                 if in_memory {
                     let mounted = data_dir.mount_secrets(&id, &task, owner);

@@ -29,6 +29,7 @@
 //! are tightened. On a file system without ACLs, an alloc's directory is 0711 and the shared one 01700: only the
 //! agent's user has access.
 
+mod disk_limits;
 mod error;
 mod known_paths;
 mod lock;
@@ -40,6 +41,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use self::disk_limits::DiskLimits;
 pub use self::error::DataDirError;
 pub use self::known_paths::DirectoryHistory;
 use self::known_paths::KnownPaths;
@@ -49,6 +51,7 @@ pub use self::modes::{FileOwner, TightenedDirectories};
 use crate::host::access;
 use crate::host::process::Account;
 use crate::host::tree::{self, RemoveError};
+use crate::model::capability::Capability;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::runner::decide::limits::Fill;
 use crate::telemetry::lock;
@@ -62,6 +65,7 @@ pub struct DataDir {
     /// yet, or traverses one that is not closed yet.
     making: [Mutex<()>; 16],
     known_paths: KnownPaths,
+    limits: DiskLimits,
     _lock: File,
 }
 
@@ -120,10 +124,12 @@ impl DataDir {
         let lock = lock::lock(&own)?;
         let used = own.join("state").exists();
         let known_paths = KnownPaths::find(&own, used).map_err(failed)?;
-        let data = DataDir { root: own, gates: Gates::default(), making: Default::default(), known_paths, _lock: lock };
+        let (gates, limits) = (Gates::default(), DiskLimits::default());
+        let mut data = DataDir { root: own, gates, making: Default::default(), known_paths, limits, _lock: lock };
         make_dirs([DirectoryTarget::owned_by_agent(&data.state(), 0o700)])
             .and_then(|()| data.build_tops())
             .map_err(failed)?;
+        data.limits = DiskLimits::of(&data.root.join("alloc"));
         data.tops().iter().for_each(|top| modes::spread(top));
         Ok(data)
     }
@@ -240,7 +246,21 @@ impl DataDir {
         make_dirs([DirectoryTarget::owned_by_agent(&run, 0o700), DirectoryTarget::owned_by_agent(&alloc, DATA)])
     }
 
-    fn build_alloc(&self, id: &AllocId) -> io::Result<()> {
+    /// Whether the file system enforces a limit for each alloc.
+    pub fn limit_capability(&self) -> Capability {
+        self.limits.capability()
+    }
+
+    /// Creates the shared directories of an alloc, before [`DataDir::build`], with a limit for what is written to its
+    /// directories, except `logs`. Existing directories retain the limit that they have.
+    ///
+    /// Errors: the first directory that cannot be created, with its path.
+    pub fn build_limited(&self, id: &AllocId, bytes: u64) -> io::Result<()> {
+        self.build_alloc(id, Some(bytes))
+    }
+
+    /// `limit`: in bytes, where the file system enforces one.
+    fn build_alloc(&self, id: &AllocId, limit: Option<u64>) -> io::Result<()> {
         let (alloc, logs) = (self.alloc(id), self.logs(id));
         let shared = alloc.join(SHARED_NAME);
         self.build_tops()?;
@@ -252,12 +272,19 @@ impl DataDir {
             _ => Some(DirectoryTarget::owned_by_agent(&alloc, ALLOC)),
         };
         alloc.map_or(Ok(()), |alloc| make_dirs([alloc]))?;
+        // Before anything is in it: what is made later inherits its project.
+        let limit = limit.filter(|_| shared.symlink_metadata().is_err());
+        let is_limited = limit.is_some_and(|bytes| self.limits.set(id, &self.alloc(id), bytes));
         make_dirs([
             DirectoryTarget::owned_by_agent(&shared, SHARED),
             DirectoryTarget::owned_by_agent(&shared.join("data"), SHARED),
             DirectoryTarget::owned_by_agent(&logs, LOGS),
             DirectoryTarget::owned_by_agent(&shared.join("tmp"), SHARED),
-        ])
+        ])?;
+        if is_limited {
+            self.limits.exempt(id, &logs);
+        }
+        Ok(())
     }
 
     /// The directories of one attempt, whether or not they exist.
@@ -281,7 +308,7 @@ impl DataDir {
     /// Errors: the first directory that cannot be created, with its path.
     pub fn build(&self, id: &AllocId, task: &TaskName, attempt: u32, owner: Option<FileOwner>) -> io::Result<TaskDirs> {
         let (alloc, dirs) = (self.alloc(id), self.dirs(id, task, attempt));
-        self.build_alloc(id)?;
+        self.build_alloc(id, None)?;
         let private = dirs.task.join("private");
         let own = [&dirs.task, &dirs.local, &dirs.secrets, &private, &dirs.tmp];
         make_dirs(own.map(|path| DirectoryTarget { path, mode: TASK, owner }))?;
@@ -314,7 +341,7 @@ impl DataDir {
     ///
     /// Errors: the first directory that cannot be created, with its path.
     pub fn build_to_take_over(&self, id: &AllocId, tasks: &[TaskName]) -> io::Result<()> {
-        self.build_alloc(id)?;
+        self.build_alloc(id, None)?;
         let own: Vec<PathBuf> = tasks.iter().map(|task| self.alloc(id).join(task.as_str())).collect();
         own.iter().try_for_each(|path| make_dirs([DirectoryTarget::owned_by_agent(path, TASK)]))
     }
@@ -393,7 +420,10 @@ impl DataDir {
             return Err(RemoveError::Io { path: self.alloc(id), source });
         }
         tree::remove(&self.run(id))?;
-        tree::remove(&self.alloc(id))
+        let limit = self.limits.of_tree(&self.alloc(id));
+        tree::remove(&self.alloc(id))?;
+        self.limits.clear(id, limit);
+        Ok(())
     }
 }
 

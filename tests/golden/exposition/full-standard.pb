@@ -121,7 +121,7 @@ allostat_alloc_device_xid_errors_total kind 0 unit "": XID errors reported by th
 allostat_alloc_device_info kind 1 unit "": Device or device instance of an alloc; reserved: assigned to it, whether used or not.
   {alloc_id="00000000-0000-4000-8000-000000000001",workload="shop",device_uuid="GPU-0",reserved="true"} 1
   {alloc_id="00000000-0000-4000-8000-000000000001",workload="shop",device_uuid="GPU-2",gpu_instance_id="7",mig_uuid="MIG-2-7",reserved="true"} 1
-allostat_alloc_disk_size_bytes kind 1 unit "bytes": Size of ephemeral_disk in the job file (default 300 MiB); watched, not enforced.
+allostat_alloc_disk_size_bytes kind 1 unit "bytes": Size of ephemeral_disk in the job file (default 300 MiB); enforced with project quotas.
   {alloc_id="00000000-0000-4000-8000-000000000001",workload="shop"} 314572800
 allostat_task_state kind 1 unit "": 1 for the current state of the task, 0 for the other states.
   {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop",state="pending"} 0

@@ -65,9 +65,13 @@ pub fn make(parts: &Parts, guest: &Guest, job: &Job, tree: &Path, image: &Path) 
 
     let size = size_of(tree)?.div_ceil(1 << 20) + FREE_MIB;
     let mke2fs = parts.program("mke2fs").ok_or("mke2fs must be there")?;
+    // A kernel without the format of quotas does not mount a disk with them.
+    let has_quotas = parts.kernel(guest.kernel).join("modules/quota_v2.ko").exists() && guest.system != System::Systemd;
+    let (features, quotas) = if has_quotas { ("quota,project", ",quotatype=prjquota") } else { ("^quota", "") };
     run::output(
         Command::new(mke2fs)
-            .args(["-q", "-F", "-t", "ext4", "-E", "root_owner=0:0,lazy_itable_init=1", "-d"])
+            .args(["-q", "-F", "-t", "ext4", "-O", features, "-E"])
+            .args([format!("root_owner=0:0,lazy_itable_init=1{quotas}").as_str(), "-d"])
             .arg(tree)
             .arg(image)
             .arg(format!("{size}M")),

@@ -18,6 +18,7 @@ pub fn first(place: &str, rest: &str) -> String {
          while read -r module; do /bin/busybox insmod /modules/$module || echo \"cannot load $module\"; done < /modules/order\n\
          tries=0\n\
          while ! [ -b /dev/vda ] && [ $tries -lt 100 ]; do /bin/busybox sleep 0.1; tries=$((tries + 1)); done\n\
+         /bin/busybox mount -t ext4 -o rw,noatime,prjquota /dev/vda {place} 2> /dev/null ||\n\
          /bin/busybox mount -t ext4 -o rw,noatime /dev/vda {place} || echo 'cannot mount the disk'\n\
          {rest}"
     )

@@ -473,7 +473,10 @@ fn announcement(lacking: &[&Part]) -> String {
 
 /// What `ready` holds on its first line: a part whose recipe has changed is made again.
 fn recipe(part: &Part) -> String {
-    format!("2 {:?}", part.packages)
+    match part.packages {
+        Packages::Kernel(_) => format!("2 {:?} {}", part.packages, GUEST_MODULES.join(" ")),
+        _ => format!("2 {:?}", part.packages),
+    }
 }
 
 fn ready(dir: &Path, part: &Part) -> bool {

@@ -9,9 +9,18 @@ use crate::{Result, run};
 
 const TRIPLE: &str = "x86_64-linux-gnu";
 
-/// The modules that a guest loads for its disk, in order; what is built into a kernel is not among its files.
-pub const GUEST_MODULES: &[&str] =
-    &["virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_blk"];
+/// The modules that a guest loads for its disk and the quotas on it, in order; what is built into a kernel is not among
+/// its files.
+pub const GUEST_MODULES: &[&str] = &[
+    "virtio",
+    "virtio_ring",
+    "virtio_pci_legacy_dev",
+    "virtio_pci_modern_dev",
+    "virtio_pci",
+    "virtio_blk",
+    "quota_tree",
+    "quota_v2",
+];
 
 /// `bin/<program>`: runs it with the libraries, the loader and the data of its own root.
 pub fn write_script(root: &Path, program: &str, bin: &Path) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Promise (Input validation): An artifact follows at most 10 redirects, to http and https only; headers reach one
 //! server
 
+use std::os::unix::fs::MetadataExt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -26,6 +27,30 @@ fn a_file_is_placed_by_its_mode() {
     assert!(error.message.contains("names no file"), "{error:?}");
     let error = bench.fetch(&format!("{server}/dir/app%20x"), ArtifactMode::File, "local").unwrap_err();
     assert!(error.outcome == ArtifactOutcome::Install && error.message.contains("is a directory there"), "{error:?}");
+}
+
+/// A large artifact needs its room once, and is written once.
+#[test]
+fn downloaded_file_is_moved_to_its_destination_and_never_copied() {
+    let bench = ArtifactFixture::new();
+    let staged = bench.scope.alloc_dir.join(".artifacts-web/file");
+    let seen: Arc<Mutex<Option<u64>>> = Arc::default();
+    let inode = Arc::clone(&seen);
+    let server = serve(move |_, _, stream| {
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\na").unwrap();
+        // The client makes the file once it has the headers.
+        let until = Instant::now() + Duration::from_secs(20);
+        while inode.lock().unwrap().is_none() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+            *inode.lock().unwrap() = staged.metadata().ok().map(|found| found.ino());
+        }
+        let _ = stream.write_all(b"bc");
+    });
+    bench.fetch(&format!("{server}/app"), ArtifactMode::Any, "local").unwrap();
+    let placed = bench.task().join("local/app");
+    assert_eq!(std::fs::read(&placed).unwrap(), b"abc");
+    assert_eq!(*seen.lock().unwrap(), Some(placed.metadata().unwrap().ino()));
+    assert_eq!(mode_of(&placed), 0o755);
 }
 
 #[test]
