@@ -472,9 +472,9 @@ fn readme() -> Vec<String> {
     blocks.flat_map(str::lines).map(str::to_owned).collect()
 }
 
-/// A line of the README, in the repository, with `allostat` and `cargo run --release --` as the binary under test.
+/// A line of the README, in the repository, with `allostat` and `cargo run --` as the binary under test.
 fn as_written(line: &str, bin: &Path) -> Command {
-    let cargo = "#!/bin/sh\n[ \"$1 $2 $3\" = 'run --release --' ] || exit 99\nshift 3\nexec allostat \"$@\"\n";
+    let cargo = "#!/bin/sh\n[ \"$1 $2\" = 'run --' ] || exit 99\nshift 2\nexec allostat \"$@\"\n";
     std::fs::create_dir_all(bin).expect("our own directory");
     let link = bin.join("allostat");
     if !link.exists() {
@@ -496,7 +496,7 @@ fn the_first_command_of_the_readme_shows_the_demo_and_ctrl_c_ends_it() {
     let dir = test_dir();
     let lines = readme();
     let line = lines.iter().find(|l| l.contains("demo")).expect("the README begins with the demo");
-    assert_eq!(line, "cargo run --release -- demo");
+    assert_eq!(line, "cargo run -- demo");
     let mut command = as_written(&format!("exec {line}"), &dir.path().join("bin"));
     let mut demo = command.env("TMPDIR", dir.path()).stdout(Stdio::piped()).spawn().expect("a shell is there");
     let mut shown = String::new();

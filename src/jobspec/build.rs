@@ -200,7 +200,7 @@ impl<'p> Builder<'p> {
         let with_networks = tasks.iter().zip(networks).map(|(task, network)| {
             let mut built = self.task(task, &path, (kind, &restart), &merged, (&tasks, &mut services));
             built.resources.network = network;
-            self.check_log_storage((task, &path), &built.logs, (storage.disk_mib, fields.entry("ephemeral_disk")));
+            self.check_log_storage((task, &path), &built.logs, (storage.disk_size(), fields.entry("ephemeral_disk")));
             built
         });
         let tasks: Vec<Task> = with_networks.collect();

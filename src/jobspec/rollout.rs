@@ -51,11 +51,10 @@ impl Builder<'_> {
     }
 
     /// Of a group: whether its replacements get what it wrote, and how much that may be.
-    pub(super) fn ephemeral_disk(&mut self, group: &Fields<'_>) -> (EphemeralDisk, DiskSize) {
+    pub(super) fn ephemeral_disk(&mut self, group: &Fields<'_>) -> (EphemeralDisk, Option<DiskSize>) {
         let Some(body) = group.stanza("ephemeral_disk") else { return Default::default() };
         let disk = self.open(body, &words::EPHEMERAL_DISK, group.path_of("ephemeral_disk"));
-        let size =
-            disk.integer("size", limits::EPHEMERAL_DISK_MB).map_or_else(DiskSize::default, |at| DiskSize(at.value));
+        let size = disk.integer("size", limits::EPHEMERAL_DISK_MB).map(|at| DiskSize(at.value));
         let is_true = |word| disk.bool(word).is_some_and(|at| at.value);
         let (sticky, migrate) = (is_true("sticky"), is_true("migrate"));
         (EphemeralDisk { sticky, migrate }, size)

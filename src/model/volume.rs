@@ -123,13 +123,19 @@ pub struct TaskVolume {
 pub struct GroupStorage {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeRequest>,
-    #[serde(default, skip_serializing_if = "DiskSize::is_default")]
-    pub disk_mib: DiskSize,
+    /// `None`: the job file has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_mib: Option<DiskSize>,
 }
 
 impl GroupStorage {
     pub fn volume(&self, name: &str) -> Option<&VolumeRequest> {
         self.volumes.iter().find(|volume| volume.name == name)
+    }
+
+    /// With the default where the job file has none.
+    pub fn disk_size(&self) -> DiskSize {
+        self.disk_mib.unwrap_or_default()
     }
 }
 
@@ -146,10 +152,6 @@ impl Default for DiskSize {
 }
 
 impl DiskSize {
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
-    fn is_default(&self) -> bool {
-        *self == DiskSize::default()
-    }
     pub fn bytes(self) -> u64 {
         self.0.saturating_mul(1 << 20)
     }

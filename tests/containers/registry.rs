@@ -238,6 +238,14 @@ fn version_of(name: &str, image: &str, more: &str) -> String {
     of_image(name, image, more).replace("echo pulled", "busybox cat /version")
 }
 
+/// What a job printed, how its alloc ended, and the messages of its events.
+fn ran(agent: &Agent, job: &str, name: &str) -> (String, String, String) {
+    agent.run(job);
+    let alloc = wait_for("its end", long(), || over(agent, name));
+    let events = alloc["tasks"]["main"]["events"].to_string();
+    (logs(agent, &alloc), alloc["status"].as_str().unwrap_or_default().to_owned(), events)
+}
+
 /// Promise (Durability and recovery): A forced pull and the tag `latest` get the registry's image of now; a late pull
 /// fails its start alone
 #[test]
@@ -250,13 +258,7 @@ fn forced_pull_and_tag_latest_run_the_image_that_the_registry_has_now() {
     let Some(registry) = Registry::start(dir.path(), false) else { skip_test!("no-docker") };
     let agent = Agent::with(docker.driver());
     let (tagged, latest) = (registry.image(), format!("{}/app", registry.address));
-    // What it printed, how its alloc ended, and the messages of its events.
-    let ends = |name: &str, image: &str, more: &str| {
-        agent.run(&version_of(name, image, more));
-        let alloc = wait_for("its end", long(), || over(&agent, name));
-        let events = alloc["tasks"]["main"]["events"].to_string();
-        (logs(&agent, &alloc), alloc["status"].as_str().unwrap_or_default().to_owned(), events)
-    };
+    let ends = |name: &str, image: &str, more: &str| ran(&agent, &version_of(name, image, more), name);
     let complete = |version: &str, (printed, status, events): (String, String, String)| {
         assert_eq!((printed, status), (format!("{version}\n"), "complete".to_owned()), "{events}");
         events
@@ -295,10 +297,8 @@ fn image_named_by_digest_is_that_one_and_pulled_once() {
     };
     let image = pinned();
     let ends = |name: &str, image: &str| {
-        agent.run(&version_of(name, image, ""));
-        let alloc = wait_for("its end", long(), || over(&agent, name));
-        let events = alloc["tasks"]["main"]["events"].to_string();
-        (logs(&agent, &alloc), events)
+        let (printed, _, events) = ran(&agent, &version_of(name, image, ""), name);
+        (printed, events)
     };
     let pulls = |events: &str| events.contains("pulling the image ");
     let (printed, events) = ends("first", &image);

@@ -23,7 +23,7 @@ pub(super) fn disks(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     let used = |alloc: &AllocView| int(disk.get(&alloc.identity.id)?.at(now)?);
     let size = |alloc: &AllocView| {
         let status = alloc.status.as_ref().filter(|_| !alloc.ended)?;
-        int(status.task_group()?.storage.disk_mib.bytes())
+        int(status.task_group()?.storage.disk_size().bytes())
     };
     out.all(&ALLOC_DISK_USED, &ALLOC_ROWS, SINGLE, walk.allocs.iter().map(|alloc| [used(alloc)]));
     out.all(&ALLOC_DISK_SIZE, &ALLOC_ROWS, SINGLE, walk.allocs.iter().map(|alloc| [size(alloc)]));

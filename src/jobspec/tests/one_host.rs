@@ -413,6 +413,11 @@ fn ephemeral_disk_determines_whether_a_replacement_gets_its_data() {
     {
         assert_eq!(disk(lines).moves(), moves, "{lines}");
     }
+    // Only a size of the job file is enforced.
+    for (lines, set, size) in [("", None, 300), ("sticky = true", None, 300), ("size = 300", Some(300), 300)] {
+        let storage = job(&in_group(&format!("ephemeral_disk {{\n{lines}\n}}"))).groups[0].storage.clone();
+        assert_eq!((storage.disk_mib.map(|of| of.0), storage.disk_size().0), (set, size), "{lines}");
+    }
     assert_eq!(warnings(&in_group("ephemeral_disk {\n  sticky = true\n}")), Vec::<String>::new());
     assert_eq!(warnings(&in_group("ephemeral_disk {\n  size = 300\n}")), Vec::<String>::new());
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::frame::{Hook, HookError, HookOutcome, HookPhase};
 use super::subject::OfTask;
+use crate::model::volume::DiskSize;
 use crate::runner::drivers::BoxFuture;
 use crate::runner::persistence::datadir::FileOwner;
 
@@ -32,8 +33,9 @@ impl Hook<OfTask> for TaskDir {
             let has_own_root = driver.is_some_and(|driver| driver.has_own_root());
             let in_memory = subject.ctx.config.secrets_in_memory;
             let group = subject.group();
-            // Data that moves between allocs would have to change its project: it is only measured.
-            let limit = (!group.ephemeral_disk.moves()).then(|| group.storage.disk_mib.bytes());
+            // A default would stop jobs that run elsewhere. Data that moves between allocs would have to change its
+            // project. Both are only measured.
+            let limit = group.storage.disk_mib.filter(|_| !group.ephemeral_disk.moves()).map(DiskSize::bytes);
             let build = move || {
                 if let Some(closed) = account.filter(|_| !has_own_root).and_then(|account| data_dir.closed_to(&account))
                 {

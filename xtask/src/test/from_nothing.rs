@@ -11,7 +11,7 @@ use crate::steps::Steps;
 use crate::{Result, cargo, run};
 
 /// The command of README.md, and what it prints once it measures.
-const DEMO: &[&str] = &["run", "--release", "--", "demo"];
+const DEMO: &[&str] = &["run", "--", "demo"];
 /// A step that takes longer hangs. How long each took is in the table of steps, and people judge it.
 const MOST: Duration = Duration::from_secs(3_000);
 
