@@ -32,3 +32,4 @@ pub mod timex;
 pub mod transfer;
 pub mod tree;
 pub mod untrusted;
+pub mod whole_dir;

@@ -14,6 +14,7 @@ use super::staging::{Staging, TREE};
 use super::tree::{DEEPEST, inspect, names};
 use super::unpack::UnpackedTree;
 use crate::host::beneath;
+use crate::host::whole_dir::{self, DirRights};
 use crate::telemetry::artifacts::ArtifactOutcome;
 
 const WAY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -137,30 +138,16 @@ impl TreeMerge<'_> {
             Err(e) => return Err(e.into()),
         }
         let inner = openat(from, name, WAY, Mode::empty())?;
-        let mode = Mode::from_raw_mode(rustix::fs::fstat(&inner)?.st_mode & 0o777);
+        let rights = DirRights { mode: rustix::fs::fstat(&inner)?.st_mode & 0o777, owner: self.owner };
         let there = match openat(to, name, WAY, Mode::empty()) {
             // A link or a file.
             Err(Errno::NOTDIR | Errno::LOOP) => {
                 rustix::fs::unlinkat(to, name, AtFlags::empty())?;
-                self.made(to, name, mode)?
+                whole_dir::open(to, name, rights)?
             }
-            Err(Errno::NOENT) => self.made(to, name, mode)?,
-            opened => opened?,
+            _ => whole_dir::open(to, name, rights)?,
         };
         self.all(&inner, &there, depth + 1)
-    }
-
-    fn made(&self, to: &OwnedFd, name: &CStr, mode: Mode) -> io::Result<OwnedFd> {
-        match rustix::fs::mkdirat(to, name, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(e) => return Err(e.into()),
-        }
-        let directory = openat(to, name, WAY, Mode::empty())?;
-        if let Some((uid, gid)) = self.owner {
-            rustix::fs::fchown(&directory, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
-        }
-        rustix::fs::fchmod(&directory, mode)?;
-        Ok(directory)
     }
 
     /// A file or a link; one that is there is replaced in one step.

@@ -44,7 +44,9 @@ pub use self::error::DataDirError;
 pub use self::known_paths::DirectoryHistory;
 use self::known_paths::KnownPaths;
 pub use self::lock::LET_GO;
-use self::modes::{ALLOC, DATA, DirectoryTarget, Gates, LOGS, SHARED, SHARED_NAME, TASK, explain, make_dirs};
+use self::modes::{
+    ALLOC, DATA, DirectoryTarget, Gates, LOGS, SHARED, SHARED_NAME, TASK, explain, is_whole_dir, make_dirs,
+};
 pub use self::modes::{FileOwner, TightenedDirectories};
 use crate::host::access;
 use crate::host::process::Account;
@@ -246,12 +248,10 @@ impl DataDir {
         self.build_tops()?;
         let place = id.as_str().bytes().last().map_or(0, usize::from) % self.making.len();
         let _alone = self.making.get(place).map(lock);
-        let alloc = match alloc.symlink_metadata() {
-            // Closed by `gates`, which knows the users that may traverse it.
-            Ok(found) if found.is_dir() => None,
-            _ => Some(DirectoryTarget::owned_by_agent(&alloc, ALLOC)),
-        };
-        alloc.map_or(Ok(()), |alloc| make_dirs([alloc]))?;
+        // One that is there is closed by `gates`, which knows the users that may traverse it.
+        if !is_whole_dir(&alloc) {
+            make_dirs([DirectoryTarget::owned_by_agent(&alloc, ALLOC)])?;
+        }
         make_dirs([
             DirectoryTarget::owned_by_agent(&shared, SHARED),
             DirectoryTarget::owned_by_agent(&shared.join("data"), SHARED),
