@@ -168,25 +168,34 @@ impl TreeMerge<'_> {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(e) => return Err(e.into()),
         }
+        let copied =
+            self.draft(from, name, to, &draft).and_then(|()| Ok(rustix::fs::renameat(to, draft.as_str(), to, target)?));
+        if copied.is_err() {
+            let _ = rustix::fs::unlinkat(to, draft.as_str(), AtFlags::empty());
+        }
+        copied
+    }
+
+    fn draft(&self, from: &OwnedFd, name: &CStr, to: &OwnedFd, draft: &str) -> io::Result<()> {
         let owner = self.owner.map(|(uid, gid)| (Uid::from_raw(uid), Gid::from_raw(gid)));
         let found = rustix::fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW)?;
         if FileType::from_raw_mode(found.st_mode).is_symlink() {
             let link = rustix::fs::readlinkat(from, name, Vec::new())?;
-            rustix::fs::symlinkat(&link, to, draft.as_str())?;
+            rustix::fs::symlinkat(&link, to, draft)?;
             if let Some((uid, gid)) = owner {
-                rustix::fs::chownat(to, draft.as_str(), Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+                rustix::fs::chownat(to, draft, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
             }
         } else {
             let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let mut source = File::from(openat(from, name, read, Mode::empty())?);
             let write = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let mut copy = File::from(openat(to, draft.as_str(), write, Mode::RUSR | Mode::WUSR)?);
+            let mut copy = File::from(openat(to, draft, write, Mode::RUSR | Mode::WUSR)?);
             self.meter.copy(&mut source, &mut copy)?;
             if let Some((uid, gid)) = owner {
                 rustix::fs::fchown(&copy, Some(uid), Some(gid))?;
             }
             rustix::fs::fchmod(copy.as_fd(), Mode::from_raw_mode(found.st_mode & 0o777))?;
         }
-        Ok(rustix::fs::renameat(to, draft.as_str(), to, target)?)
+        Ok(())
     }
 }
