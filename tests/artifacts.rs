@@ -18,8 +18,8 @@ use crate::common::{Agent, AgentOptions, Cli, assert_contains, is_root, patience
 const LONG: Duration = Duration::from_secs(60);
 
 /// A server of this process: how it answers each path, and what it was asked.
-struct Server {
-    address: String,
+pub struct Server {
+    pub address: String,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
@@ -51,7 +51,7 @@ fn answered(stream: &mut (impl Read + Write), requests: &Mutex<Vec<String>>, ans
 type Answer = dyn Fn(&str) -> Option<Vec<u8>> + Send + Sync;
 
 impl Server {
-    fn start(answer: impl Fn(&str) -> Option<Vec<u8>> + Send + Sync + 'static) -> Server {
+    pub fn start(answer: impl Fn(&str) -> Option<Vec<u8>> + Send + Sync + 'static) -> Server {
         Server::with(answer, |stream, requests, answer| {
             let mut stream: TcpStream = stream;
             answered(&mut stream, requests, answer);
@@ -107,7 +107,7 @@ impl Server {
         });
         Server { address, requests: requested }
     }
-    fn requests(&self) -> Vec<String> {
+    pub fn requests(&self) -> Vec<String> {
         self.requests.lock().expect("no test panics with it").clone()
     }
 }

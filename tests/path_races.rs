@@ -1,11 +1,14 @@
 //! A user of a task who exchanges directories and files by links, as fast as a thread can, while the agent works below
 //! the task's directory: nothing outside is read, written, created, removed or given away.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read as _, Write as _};
+use std::net::TcpListener;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -16,7 +19,8 @@ use allostat::host::foreign_tree::ForeignTree;
 use allostat::host::secrets_fs;
 use allostat::host::transfer::{MoveResult, RootedPath, move_dir};
 use allostat::host::tree;
-use allostat::runner::write_snapshot;
+use allostat::model::artifact::{ArtifactMode, ArtifactSource};
+use allostat::runner::{ArtifactConfig, ArtifactOrder, ArtifactScope, fetch_artifact, write_snapshot};
 use rustix::fs::{FileType, Mode, RenameFlags, mknodat, renameat_with};
 
 use crate::common::{how_many, is_root, patience};
@@ -238,6 +242,77 @@ fn removal_of_a_raced_tree_removes_nothing_outside() {
             removed.map_err(io::Error::other)
         },
     );
+}
+
+/// Puts files of an archive and a single file below the raced directory, from a staging on the same file system or on
+/// another one.
+fn artifact_race(is_same_file_system: bool) {
+    let mut archive = ::tar::Builder::new(Vec::new());
+    for name in ["f", "new/deep/file", "e/f"] {
+        let mut header = ::tar::Header::new_gnu();
+        header.set_mode(0o644);
+        header.set_size(INSIDE.len() as u64);
+        archive.append_data(&mut header, name, INSIDE.as_bytes()).expect("it is in memory");
+    }
+    let server = serve(archive.into_inner().expect("it is in memory"));
+    let mut round = 0_u64;
+    race(|dirs| {
+        round += 1;
+        let staging = if is_same_file_system { dirs.top.path() } else { dirs.other.path() };
+        let scope = ArtifactScope {
+            config: ArtifactConfig { free_space_reserve: 0, ..ArtifactConfig::default() },
+            alloc_dir: staging.to_owned(),
+            task: "t".to_owned(),
+            owner: is_root().then_some(USER),
+            home: "/nonexistent".to_owned(),
+            path: String::new(),
+            cancelled: Arc::default(),
+        };
+        let (source, mode, components) = match round % 3 {
+            0 => ("/f", ArtifactMode::File, &["d", "e", "f"][..]),
+            1 => ("/f.tar", ArtifactMode::Any, &["d"][..]),
+            _ => ("/f.tar", ArtifactMode::Any, &["d", "e"][..]),
+        };
+        let order = ArtifactOrder {
+            source: ArtifactSource::parse(&format!("http://{server}{source}"), &BTreeMap::new()).expect("an address"),
+            mode,
+            headers: Vec::new(),
+            insecure: false,
+            root: dirs.root(),
+            components: components.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        let fetched = fetch_artifact(&order, &scope);
+        assert!(!staging.join(".artifacts-t").exists(), "no staging remains");
+        dirs.fill();
+        fetched.map(drop).map_err(|error| io::Error::other(error.message))
+    });
+}
+
+/// Answers every request with this.
+fn serve(body: Vec<u8>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("an address");
+    let address = listener.local_addr().expect("an address").to_string();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let (mut head, mut byte) = (Vec::new(), [0]);
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) > 0 {
+                head.push(byte[0]);
+            }
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+            let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
+        }
+    });
+    address
+}
+
+#[test]
+fn artifact_renamed_into_a_raced_directory_changes_nothing_outside() {
+    artifact_race(true);
+}
+
+#[test]
+fn artifact_copied_into_a_raced_directory_changes_nothing_outside() {
+    artifact_race(false);
 }
 
 /// Nothing has to be refused: links are entries of their own, and what vanishes is left out.

@@ -34,3 +34,4 @@ pub mod timex;
 pub mod transfer;
 pub mod tree;
 pub mod untrusted;
+pub mod whole_dir;

@@ -14,6 +14,7 @@ use super::staging::{Staging, TREE};
 use super::tree::{DEEPEST, inspect, names};
 use super::unpack::UnpackedTree;
 use crate::host::beneath;
+use crate::host::whole_dir::{self, DirRights};
 use crate::telemetry::artifacts::ArtifactOutcome;
 
 const WAY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -137,30 +138,16 @@ impl TreeMerge<'_> {
             Err(e) => return Err(e.into()),
         }
         let inner = openat(from, name, WAY, Mode::empty())?;
-        let mode = Mode::from_raw_mode(rustix::fs::fstat(&inner)?.st_mode & 0o777);
+        let rights = DirRights { mode: rustix::fs::fstat(&inner)?.st_mode & 0o777, owner: self.owner };
         let there = match openat(to, name, WAY, Mode::empty()) {
             // A link or a file.
             Err(Errno::NOTDIR | Errno::LOOP) => {
                 rustix::fs::unlinkat(to, name, AtFlags::empty())?;
-                self.made(to, name, mode)?
+                whole_dir::open(to, name, rights)?
             }
-            Err(Errno::NOENT) => self.made(to, name, mode)?,
-            opened => opened?,
+            _ => whole_dir::open(to, name, rights)?,
         };
         self.all(&inner, &there, depth + 1)
-    }
-
-    fn made(&self, to: &OwnedFd, name: &CStr, mode: Mode) -> io::Result<OwnedFd> {
-        match rustix::fs::mkdirat(to, name, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(e) => return Err(e.into()),
-        }
-        let directory = openat(to, name, WAY, Mode::empty())?;
-        if let Some((uid, gid)) = self.owner {
-            rustix::fs::fchown(&directory, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
-        }
-        rustix::fs::fchmod(&directory, mode)?;
-        Ok(directory)
     }
 
     /// A file or a link; one that is there is replaced in one step.
@@ -181,25 +168,34 @@ impl TreeMerge<'_> {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(e) => return Err(e.into()),
         }
+        let copied =
+            self.draft(from, name, to, &draft).and_then(|()| Ok(rustix::fs::renameat(to, draft.as_str(), to, target)?));
+        if copied.is_err() {
+            let _ = rustix::fs::unlinkat(to, draft.as_str(), AtFlags::empty());
+        }
+        copied
+    }
+
+    fn draft(&self, from: &OwnedFd, name: &CStr, to: &OwnedFd, draft: &str) -> io::Result<()> {
         let owner = self.owner.map(|(uid, gid)| (Uid::from_raw(uid), Gid::from_raw(gid)));
         let found = rustix::fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW)?;
         if FileType::from_raw_mode(found.st_mode).is_symlink() {
             let link = rustix::fs::readlinkat(from, name, Vec::new())?;
-            rustix::fs::symlinkat(&link, to, draft.as_str())?;
+            rustix::fs::symlinkat(&link, to, draft)?;
             if let Some((uid, gid)) = owner {
-                rustix::fs::chownat(to, draft.as_str(), Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+                rustix::fs::chownat(to, draft, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
             }
         } else {
             let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let mut source = File::from(openat(from, name, read, Mode::empty())?);
             let write = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let mut copy = File::from(openat(to, draft.as_str(), write, Mode::RUSR | Mode::WUSR)?);
+            let mut copy = File::from(openat(to, draft, write, Mode::RUSR | Mode::WUSR)?);
             self.meter.copy(&mut source, &mut copy)?;
             if let Some((uid, gid)) = owner {
                 rustix::fs::fchown(&copy, Some(uid), Some(gid))?;
             }
             rustix::fs::fchmod(copy.as_fd(), Mode::from_raw_mode(found.st_mode & 0o777))?;
         }
-        Ok(rustix::fs::renameat(to, draft.as_str(), to, target)?)
+        Ok(())
     }
 }

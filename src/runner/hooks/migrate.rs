@@ -106,9 +106,8 @@ fn move_all(
     data_dir.build_to_take_over(new, &names).map_err(|e| format!("cannot make its directories: {e}"))?;
     let shared = std::iter::once((["alloc", "data"], None));
     let own = tasks.iter().map(|(name, user)| ([name.as_str(), "local"], user.as_deref()));
-    let (mut moved, mut failed) = (0, None);
+    let (to, mut moved, mut failed) = (data_dir.alloc(new), 0, None);
     for (names, user) in shared.chain(own) {
-        let to = data_dir.alloc(new);
         let one = |old: &AllocId| {
             let from = data_dir.alloc(old);
             let done = move_dir(
@@ -123,13 +122,20 @@ fn move_all(
         }
         let mut outcomes = from.iter().map(one);
         // One that was moved before is absent, and no older one takes its place.
-        match outcomes.find(|outcome| *outcome != Ok(MoveResult::Absent)) {
-            Some(Ok(MoveResult::Renamed | MoveResult::Copied)) => {
-                moved += 1;
-                give(data_dir, new, &names, user);
+        let is_moved = match outcomes.find(|outcome| *outcome != Ok(MoveResult::Absent)) {
+            Some(Ok(MoveResult::Renamed | MoveResult::Copied)) => true,
+            // By an agent that died before it recorded that.
+            Some(Ok(MoveResult::Taken | MoveResult::Absent)) | None => {
+                RootedPath { root: &to, names: &names }.is_free().is_ok_and(|is_free| !is_free)
             }
-            Some(Ok(MoveResult::Taken | MoveResult::Absent)) | None => {}
-            Some(Err(why)) => drop(failed.get_or_insert(why)),
+            Some(Err(why)) => {
+                failed.get_or_insert(why);
+                false
+            }
+        };
+        if is_moved {
+            moved += 1;
+            give(data_dir, new, &names, user);
         }
     }
     failed.map_or(Ok(moved), Err)

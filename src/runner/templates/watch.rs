@@ -23,6 +23,8 @@ use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::lock;
 use crate::telemetry::templates::{TemplateActed, TemplateOutcome};
 
+/// What failed is tried again after so long: a disk that was full may have room again.
+const RETRY: Duration = Duration::from_secs(5);
 /// Reason of the events.
 const REASON: &str = "template";
 
@@ -112,7 +114,8 @@ impl TemplateWatch {
             }
             let rested = tokio::time::Instant::now() + pass.rest();
             let next = due.map(|due| due.at).into_iter().chain(pass.quiet_until()).min();
-            let until = next.map(|next| next.since(self.alloc.ctx.line.now()).as_duration());
+            let next = next.map(|next| next.since(self.alloc.ctx.line.now()).as_duration());
+            let until = next.into_iter().chain(pass.has_failed().then_some(RETRY)).min();
             tokio::select! {
                 biased;
                 () = or_later(until) => {}
@@ -278,6 +281,12 @@ impl TemplatePass {
     }
     fn quiet_until(&self) -> Option<Steady> {
         self.more.iter().filter_map(|more| Some(more.quiet.as_ref()?.due)).min()
+    }
+
+    /// Whether a text could not be rendered or written in the last pass, though nothing that it reads has to change.
+    fn has_failed(&self) -> bool {
+        let is_failed = |more: &MoreState| more.fault.as_ref().is_some_and(|fault| fault.kind == FaultKind::Failed);
+        self.more.iter().any(is_failed)
     }
 
     /// Renders all of them, until everything that they read was watched before it was read.

@@ -299,3 +299,20 @@ fn archive_of(content: &[u8]) -> Vec<u8> {
     assert!(made.status.success());
     made.stdout
 }
+
+/// From another file system it is copied first.
+#[test]
+fn failed_copy_to_another_file_system_leaves_no_draft() {
+    let elsewhere = tempfile::tempdir_in("/dev/shm").unwrap();
+    let fixture = ArtifactFixture::new();
+    std::fs::create_dir_all(elsewhere.path().join("to/app")).unwrap();
+    let at = serve_files(vec![("/app", b"abc".to_vec()), ("/other", b"abc".to_vec())]);
+    let fetched = |path: &str| {
+        let order = fixture.order(&format!("{at}{path}"), ArtifactMode::Any, "to");
+        fetch(&ArtifactOrder { root: elsewhere.path().to_owned(), ..order }, &fixture.scope)
+    };
+    let error = fetched("/app").unwrap_err();
+    assert_eq!(error.outcome, ArtifactOutcome::Install, "{error:?}");
+    fetched("/other").unwrap();
+    assert_eq!(listed(elsewhere.path()), ["to/", "to/app/", "to/other"]);
+}
