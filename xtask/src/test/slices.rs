@@ -44,6 +44,7 @@ pub const HOST_LONG: Slice = Slice {
         "tests/chaos",
         "tests/common",
         "tests/fixtures",
+        "tests/hooks",
         "tests/live",
         "tests/migration",
         "tests/observed",
