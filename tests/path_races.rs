@@ -267,6 +267,7 @@ fn artifact_race(is_same_file_system: bool) {
             home: "/nonexistent".to_owned(),
             path: String::new(),
             cancelled: Arc::default(),
+            progress: Arc::default(),
         };
         let (source, mode, components) = match round % 3 {
             0 => ("/f", ArtifactMode::File, &["d", "e", "f"][..]),
