@@ -22,7 +22,7 @@ use super::assemble::{Assembler, ClockReading, TickInputs};
 use super::pass::{SamplingPass, can_skip};
 use super::{Snapshot, parents};
 use crate::board::{Board, BoardView, PublishedAlloc};
-use crate::collectors::{ReaderScope, SamplingContext};
+use crate::collectors::{ReaderSelection, SamplingContext};
 use crate::host::clock::Clock;
 use crate::model::alloc::AllocSource;
 use crate::telemetry::metrics::DropReason;
@@ -49,7 +49,7 @@ pub struct KernelPassAccess {
 }
 
 impl KernelPassAccess {
-    fn take(&self, now: Instant, readers: ReaderScope) {
+    fn take(&self, now: Instant, readers: ReaderSelection) {
         if let Some(sampling) = &self.sampling {
             sampling.take_pass_for(now, readers);
         }
@@ -63,10 +63,10 @@ impl KernelPassAccess {
 
 /// Which readers read at a tick; `None`: none. `since`: time since observed ones were read, if they may be skipped now.
 /// `has_own`: a task runs that may not be skipped.
-fn readers_due(since: Option<Duration>, has_own: bool) -> Option<ReaderScope> {
+fn readers_due(since: Option<Duration>, has_own: bool) -> Option<ReaderSelection> {
     match since {
-        Some(since) if since < OBSERVED_EACH => has_own.then_some(ReaderScope::Managed),
-        _ => Some(ReaderScope::All),
+        Some(since) if since < OBSERVED_EACH => has_own.then_some(ReaderSelection::Managed),
+        _ => Some(ReaderSelection::All),
     }
 }
 
@@ -250,8 +250,8 @@ impl SnapshotPublisher {
         (work.seen, work.published)
     }
 
-    /// Reads and publishes, or defers. `threads`: maximum number of reading threads. Returns `false` if observed cgroups
-    /// were skipped.
+    /// Reads and publishes, or defers. `threads`: maximum number of reading threads. Returns `false` if observed
+    /// cgroups were skipped.
     pub(super) fn tick(
         &self,
         work: &mut PublisherState,
@@ -270,7 +270,7 @@ impl SnapshotPublisher {
         let is_late = work.shown == 0 || work.ticks > work.shown + MOST_DEFERRED;
         let may_defer = !has_waiters && !is_late && work.seen == board.version && work.assembler.shows(&board);
         let readers = self.walk(work, &board, moment.now, may_defer);
-        if readers != Some(ReaderScope::All) {
+        if readers != Some(ReaderSelection::All) {
             pass = pass.without_observed();
         }
         if may_defer {
@@ -285,25 +285,31 @@ impl SnapshotPublisher {
             }
             self.build(work, &board, tick, moment, &mut pass);
         }
-        readers == Some(ReaderScope::All)
+        readers == Some(ReaderSelection::All)
     }
 
     /// Takes a kernel pass for the readers that read at this tick, and returns which these are. `may_defer`: no client
     /// reads.
-    fn walk(&self, work: &mut PublisherState, board: &BoardView, now: Instant, may_defer: bool) -> Option<ReaderScope> {
+    fn walk(
+        &self,
+        work: &mut PublisherState,
+        board: &BoardView,
+        now: Instant,
+        may_defer: bool,
+    ) -> Option<ReaderSelection> {
         let skips_observed = may_defer && self.kernel_pass.can_skip_observed(now);
         let since = work.observed_read.filter(|_| skips_observed).map(|at| now.saturating_duration_since(at));
         let runs = |alloc: &&Arc<PublishedAlloc>| !can_skip(alloc) && alloc.readers.iter().any(Option::is_some);
         let readers = readers_due(since, board.allocs.iter().any(|alloc| runs(&alloc)));
-        if readers == Some(ReaderScope::All) {
-            self.kernel_pass.take(now, ReaderScope::All);
+        if readers == Some(ReaderSelection::All) {
+            self.kernel_pass.take(now, ReaderSelection::All);
             (work.observed_read, work.observed_skipped) = (Some(now), false);
             return readers;
         }
         work.observed_skipped = true;
         // Processes without a cgroup have no row.
         if board.allocs.iter().filter(runs).any(|alloc| alloc.identity.source == AllocSource::Managed) {
-            self.kernel_pass.take(now, ReaderScope::Managed);
+            self.kernel_pass.take(now, ReaderSelection::Managed);
         }
         readers
     }
@@ -330,7 +336,7 @@ impl SnapshotPublisher {
             let (moment, board) = (self.moment(), self.board.view());
             let mut pass = SamplingPass::over_new(moment).returning_all();
             if std::mem::take(&mut work.observed_skipped) && board.allocs.iter().any(|alloc| can_skip(alloc)) {
-                self.kernel_pass.take(moment.now, ReaderScope::Observed);
+                self.kernel_pass.take(moment.now, ReaderSelection::Observed);
                 work.observed_read = Some(moment.now);
                 pass = pass.with_observed().on(work.threads);
             }
@@ -391,17 +397,17 @@ mod tests {
 
     #[test]
     fn observed_cgroups_without_clients_are_read_every_four_seconds() {
-        let at = |tick: u64, ticks: u64| -> Vec<Option<ReaderScope>> {
+        let at = |tick: u64, ticks: u64| -> Vec<Option<ReaderSelection>> {
             let mut read = None;
             let turn = |n: u64| {
                 let now = Duration::from_millis(n * tick);
                 let readers = readers_due(read.map(|at| now.saturating_sub(at)), n.is_multiple_of(2));
-                read = if readers == Some(ReaderScope::All) { Some(now) } else { read };
+                read = if readers == Some(ReaderSelection::All) { Some(now) } else { read };
                 readers
             };
             (0..ticks).map(turn).collect()
         };
-        let (all, managed) = (Some(ReaderScope::All), Some(ReaderScope::Managed));
+        let (all, managed) = (Some(ReaderSelection::All), Some(ReaderSelection::Managed));
         assert_eq!(at(1_000, 9), [all, None, managed, None, all, None, managed, None, all]);
         assert_eq!(at(4_000, 3), [all, all, all]);
         assert_eq!(readers_due(None, false), all, "a client reads, or they were never read");

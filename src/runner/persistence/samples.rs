@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 
-use crate::collectors::{Reading, ReadingStore};
+use crate::collectors::{Reading, ReadingSink};
 use crate::model::id::{AllocId, TaskName};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
@@ -128,7 +128,7 @@ impl SampleFile {
     }
 }
 
-impl ReadingStore for Arc<SamplePage> {
+impl ReadingSink for Arc<SamplePage> {
     fn persist(&self, reading: &Reading) {
         let sample = Sample { key: self.key.clone(), at: reading.at, usage: reading.usage.without_live() };
         let line = serde_json::to_vec(&sample).map(|mut line| {
