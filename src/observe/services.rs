@@ -14,7 +14,7 @@ use super::identity::TaskNaming;
 use super::query_queue::END_IS_AWAITED;
 use super::runtime_queries::{ExitReply, LifeRef, QueryTarget, QueryTopic, Runtime, RuntimePaths};
 use crate::host::roots::Roots;
-use crate::host::systemd::{self, Manager, ServicePhase, ServiceReport};
+use crate::host::systemd::{self, ServicePhase, ServiceReport, SystemdManager};
 use crate::model::task::{ExitStatus, ServiceResult};
 use crate::model::units::Timestamp;
 
@@ -37,11 +37,9 @@ pub fn runtime(paths: &RuntimePaths) -> Box<dyn Runtime> {
     let roots = paths.roots.clone();
     // Of a host whose files are elsewhere, `systemctl` would reach another systemd.
     let is_here = move || roots == Roots::default() && systemd::is_booted();
-    Box::new(SystemdRuntime::new(
-        move |unit: &str| {
-            if is_here() { Manager::System.service(unit, END_IS_AWAITED) } else { Ok(None) }
-        },
-    ))
+    Box::new(SystemdRuntime::new(move |unit: &str| {
+        if is_here() { SystemdManager::System.service(unit, END_IS_AWAITED) } else { Ok(None) }
+    }))
 }
 
 /// How services ended, from systemd. `query`: what systemd reports of a unit. Errors: why systemd did not respond.
