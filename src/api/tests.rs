@@ -40,7 +40,7 @@ use crate::runner::{self, Drivers};
 use crate::snapshot::assemble::Assembler;
 use crate::snapshot::publisher::SnapshotPublisher;
 use crate::snapshot::sampler::Heartbeat;
-use crate::snapshot::{Scrapers, Snapshot, Snapshots, WorkloadView};
+use crate::snapshot::{SharedScrapers, Snapshot, Snapshots, WorkloadTaskView};
 use crate::store::MemoryStore;
 
 /// More than the kernel keeps for a peer that does not read.
@@ -56,7 +56,7 @@ struct Server {
     tcp: SocketAddr,
     unix: PathBuf,
     runner: Handle,
-    scrapers: Arc<Scrapers>,
+    scrapers: Arc<SharedScrapers>,
     metrics: Arc<Metrics>,
     stop: watch::Sender<bool>,
     _runtime: tokio::runtime::Runtime,
@@ -82,7 +82,7 @@ fn node() -> NodeInfo {
 
 /// Its exposition has a body of [`BODY`] bytes and more: each series of the workload has this name.
 fn snapshot() -> Snapshot {
-    let workload = WorkloadView {
+    let workload = WorkloadTaskView {
         workload: JobId::from("x".repeat(BODY / 30).as_str()),
         task: "t".into(),
         source: None,
@@ -155,7 +155,7 @@ fn start(config: Config, opened: bool) -> Server {
 fn start_on(config: Config, opened: bool, snapshot: Snapshot) -> Server {
     let dir = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let scrapers = Arc::new(Scrapers::default());
+    let scrapers = Arc::new(SharedScrapers::default());
     let metrics = Arc::new(Metrics::default());
     let data_dir = Arc::new(DataDir::open(&dir.path().join("data")).unwrap());
     let runner = runtime.block_on(runner(&data_dir, &metrics));

@@ -21,7 +21,7 @@ use super::ObservedSource;
 use super::exits::facts_of;
 use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id, is_number};
 use super::runtime_json;
-use super::runtime_queries::{EndAnswer, QueryTarget, Runtime};
+use super::runtime_queries::{ExitReply, QueryTarget, Runtime};
 use crate::host::roots::Roots;
 use crate::host::shim::{self, ShimState};
 use crate::host::untrusted::{self, RuntimeDirectory, component};
@@ -68,9 +68,9 @@ impl Runtime for ContainerdRuntime {
         named(&self.0, &target.path, id, &target.found.naming.name)
     }
 
-    /// Of a task in a cgroup that still exists. The shim of a deleted one is gone.
-    fn exit(&mut self, target: &QueryTarget, _: Option<Timestamp>) -> EndAnswer {
-        let Some(id) = target.found.container.as_deref() else { return EndAnswer::Nothing };
+    /// Of a task in a cgroup that still exists. The shim of a deleted one has exited.
+    fn exit(&mut self, target: &QueryTarget, _: Option<Timestamp>) -> ExitReply {
+        let Some(id) = target.found.container.as_deref() else { return ExitReply::Nothing };
         let shim = bundle_at(&self.0, &target.path, id).and_then(|bundle| bundle.shim(&self.0, id));
         let state = shim.and_then(|(socket, version)| {
             let refused = |error| tracing::debug!(%error, socket = %socket.display(), "cannot query containerd shim");
@@ -78,9 +78,9 @@ impl Runtime for ContainerdRuntime {
         });
         match state {
             // It may be about to report the end.
-            Some(ShimState::Alive) => EndAnswer::NotYet,
-            Some(ShimState::Stopped { code, exited_at }) => EndAnswer::Exit(facts_of(code, false, exited_at)),
-            None => EndAnswer::Nothing,
+            Some(ShimState::Alive) => ExitReply::NotYet,
+            Some(ShimState::Stopped { code, exited_at }) => ExitReply::Exit(facts_of(code, false, exited_at)),
+            None => ExitReply::Nothing,
         }
     }
 }
@@ -132,7 +132,7 @@ pub fn named(roots: &Roots, path: &str, id: &str, otherwise: &str) -> Option<Tas
     let name = reported.get("nerdctl/name").filter(|name| !name.is_empty());
     let name = name.map_or(otherwise, String::as_str).to_owned();
     let image = reported.get("io.kubernetes.cri.image-name").filter(|image| !image.is_empty()).cloned();
-    // An ID is used once: without a name the image says what runs.
+    // An ID is used once: without a name the image identifies what runs.
     let is_named = name != otherwise;
     let workload = image.as_deref().filter(|_| !is_named).and_then(image_name).unwrap_or(&name).to_owned();
     let known = TaskNaming { driver: Some("containerd".to_owned()), image, ..TaskNaming::of(&name) };

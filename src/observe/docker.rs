@@ -22,7 +22,7 @@ use super::containerd;
 use super::exits::{ExitFacts, facts_of};
 use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id, short_id};
 use super::runtime_json;
-use super::runtime_queries::{EndAnswer, QueryTarget, Runtime, RuntimePaths, WaitingContainer};
+use super::runtime_queries::{ExitReply, QueryTarget, Runtime, RuntimePaths, WaitingContainer};
 use crate::host::http::{Address, Client};
 use crate::host::peer::Trust;
 use crate::host::roots::Roots;
@@ -119,7 +119,7 @@ impl Runtime for DockerRuntime {
         self.engine.waiting()
     }
 
-    fn exit(&mut self, target: &QueryTarget, ended_at: Option<Timestamp>) -> EndAnswer {
+    fn exit(&mut self, target: &QueryTarget, ended_at: Option<Timestamp>) -> ExitReply {
         self.engine.exit(target, ended_at)
     }
 }
@@ -346,7 +346,7 @@ impl Runtime for DockerApi {
             let end = exit_of_state(&container["State"], None);
             let naming = named(&container, self.engine.driver());
             // Otherwise it has begun meanwhile.
-            if let (true, EndAnswer::Exit(last), Some(naming)) = (container["State"]["Restarting"] == true, end, naming)
+            if let (true, ExitReply::Exit(last), Some(naming)) = (container["State"]["Restarting"] == true, end, naming)
             {
                 let last = ExitFacts { will_restart: true, ..last };
                 all.push(WaitingContainer { id, source: AllocSource::Docker, naming, last });
@@ -355,23 +355,23 @@ impl Runtime for DockerApi {
         all
     }
 
-    fn exit(&mut self, target: &QueryTarget, ended_at: Option<Timestamp>) -> EndAnswer {
-        let Some(id) = target.found.container.as_deref() else { return EndAnswer::Nothing };
+    fn exit(&mut self, target: &QueryTarget, ended_at: Option<Timestamp>) -> ExitReply {
+        let Some(id) = target.found.container.as_deref() else { return ExitReply::Nothing };
         let inspected = self.inspect(id);
         // Without the daemon the end of the wait would not be seen.
         let will_restart = inspected.as_ref().is_some_and(|container| container["State"]["Restarting"] == true);
         let is_unreachable = inspected.is_none() && self.is_unreachable;
         let container = inspected.or_else(|| self.of_file(id));
-        let answer = container.map(|container| exit_of_state(&container["State"], ended_at));
-        if is_unreachable && !matches!(answer, Some(EndAnswer::Exit(_))) {
-            return EndAnswer::Unreachable;
+        let reply = container.map(|container| exit_of_state(&container["State"], ended_at));
+        if is_unreachable && !matches!(reply, Some(ExitReply::Exit(_))) {
+            return ExitReply::Unreachable;
         }
-        if answer == Some(EndAnswer::NotYet) {
-            return EndAnswer::NotYet;
+        if reply == Some(ExitReply::NotYet) {
+            return ExitReply::NotYet;
         }
         let events = self.events(id);
-        let facts = match answer {
-            Some(EndAnswer::Exit(facts)) => Some(facts),
+        let facts = match reply {
+            Some(ExitReply::Exit(facts)) => Some(facts),
             // A later life has begun.
             Some(_) => died(events.as_deref().unwrap_or_default(), ended_at),
             None => {
@@ -379,24 +379,24 @@ impl Runtime for DockerApi {
                 died(events, ended_at).or_else(|| died_last(events))
             }
         };
-        let Some(facts) = facts else { return EndAnswer::Nothing };
+        let Some(facts) = facts else { return ExitReply::Nothing };
         let on_request = match events.filter(|events| has_died(events, facts.finished_at)) {
             Some(events) => is_requested(&events, facts.finished_at),
             // An engine that restarts stops containers before it responds, and has lost its earlier events. Set by
             // `stop` and `kill`, reset by a start.
             None => self.of_file(id).is_some_and(|record| record["HasBeenManuallyStopped"] == true),
         };
-        EndAnswer::Exit(ExitFacts { on_request, will_restart, ..facts })
+        ExitReply::Exit(ExitFacts { on_request, will_restart, ..facts })
     }
 }
 
 /// Interprets the state that the daemon reports, or keeps in its file, for an ended life.
-pub fn exit_of_state(state: &Value, ended_at: Option<Timestamp>) -> EndAnswer {
+pub fn exit_of_state(state: &Value, ended_at: Option<Timestamp>) -> ExitReply {
     let moment = |name: &str| state[name].as_str().and_then(runtime_json::moment);
     // A container that lives for milliseconds may end before the daemon's own start time. The kernel reports its exit
     // then.
     if moment("StartedAt").is_some_and(|started_at| ended_at.is_some_and(|ended_at| started_at > ended_at)) {
-        return EndAnswer::Nothing;
+        return ExitReply::Nothing;
     }
     // A container that waits for its restart is "running" for the daemon, with the exit code of its last life.
     let runs = state["Running"] == true && state["Restarting"] != true;
@@ -404,8 +404,8 @@ pub fn exit_of_state(state: &Value, ended_at: Option<Timestamp>) -> EndAnswer {
     // An earlier time belongs to an earlier life.
     let finished_at = moment("FinishedAt").filter(|at| ended_at.is_none_or(|ended_at| *at >= ended_at));
     match (code, finished_at) {
-        (Some(code), Some(_)) if !runs => EndAnswer::Exit(facts_of(code, state["OOMKilled"] == true, finished_at)),
-        (Some(_) | None, _) => EndAnswer::NotYet,
+        (Some(code), Some(_)) if !runs => ExitReply::Exit(facts_of(code, state["OOMKilled"] == true, finished_at)),
+        (Some(_) | None, _) => ExitReply::NotYet,
     }
 }
 
@@ -464,7 +464,7 @@ mod tests {
 
     use super::*;
     use crate::model::task::ExitStatus;
-    use crate::observe::runtime_queries::QuestionTopic;
+    use crate::observe::runtime_queries::QueryTopic;
     use serde_json::json;
 
     fn container(name: &str, labels: Value) -> TaskNaming {
@@ -572,7 +572,7 @@ mod tests {
         let mut docker = DockerRuntime { engine, roots, is_root_known: false };
         let found = RecognisedTask::container(AllocSource::Docker, &id);
         let target =
-            QueryTarget { path: format!("/docker/{id}"), found, directories: Vec::new(), about: QuestionTopic::Name };
+            QueryTarget { path: format!("/docker/{id}"), found, directories: Vec::new(), about: QueryTopic::Name };
         for is_known in [false, true, true] {
             assert_eq!(docker.name(&target).unwrap().native, "web");
             assert_eq!(docker.is_root_known, is_known);
@@ -581,7 +581,7 @@ mod tests {
         let requests = daemon.join().unwrap();
         assert_eq!(requests.iter().filter(|line| line.starts_with("GET /info ")).count(), 2, "{requests:?}");
         let mut exit = || match docker.exit(&target, Some(Timestamp(2_000_000_000))) {
-            EndAnswer::Exit(facts) => (facts.status, facts.on_request),
+            ExitReply::Exit(facts) => (facts.status, facts.on_request),
             other => panic!("it ended: {other:?}"),
         };
         assert_eq!(exit(), (ExitStatus::Code(7), true));
@@ -621,8 +621,8 @@ mod tests {
         let mut engine = DockerApi::new(socket, None, ContainerEngine::Docker);
         let found = RecognisedTask::container(AllocSource::Docker, &id);
         let target =
-            QueryTarget { path: format!("/docker/{id}"), found, directories: Vec::new(), about: QuestionTopic::Name };
-        let EndAnswer::Exit(facts) = engine.exit(&target, Some(Timestamp(2_000_000_000))) else { panic!("it ended") };
+            QueryTarget { path: format!("/docker/{id}"), found, directories: Vec::new(), about: QueryTopic::Name };
+        let ExitReply::Exit(facts) = engine.exit(&target, Some(Timestamp(2_000_000_000))) else { panic!("it ended") };
         assert_eq!((facts.status, facts.will_restart), (ExitStatus::Code(4), true));
         let all = [engine.restarting(), engine.restarting(), engine.restarting()];
         assert_eq!(all, [Some(BTreeSet::from([id.clone()])), Some(BTreeSet::new()), None]);
@@ -722,9 +722,9 @@ mod tests {
         let state = |running, code, oom| json!({"Running": running, "ExitCode": code, "OOMKilled": oom, "FinishedAt": "1970-01-01T00:00:01Z"});
         let at = Timestamp(1_000_000_000);
         let exit_of = |state: &Value| exit_of_state(state, None);
-        assert_eq!(exit_of(&state(true, 0, false)), EndAnswer::NotYet);
+        assert_eq!(exit_of(&state(true, 0, false)), ExitReply::NotYet);
         let exit = |code, oom| {
-            EndAnswer::Exit(ExitFacts {
+            ExitReply::Exit(ExitFacts {
                 status: ExitStatus::Code(code),
                 oom,
                 on_request: false,
@@ -735,7 +735,7 @@ mod tests {
         };
         assert_eq!(exit_of(&state(false, 137, true)), exit(137, true));
         let never = json!({"Running": false, "ExitCode": 0, "FinishedAt": "0001-01-01T00:00:00Z"});
-        assert_eq!(exit_of(&never), EndAnswer::NotYet, "never started");
+        assert_eq!(exit_of(&never), ExitReply::NotYet, "never started");
         // A child was OOM-killed and the container continued.
         assert_eq!(
             (exit_of(&state(false, 0, true)), exit_of(&state(false, 1, true))),
@@ -750,7 +750,7 @@ mod tests {
                 "StartedAt": format!("1970-01-01T00:00:0{started}Z"), "FinishedAt": "1970-01-01T00:00:03Z"})
         };
         let second = |n: u64| Some(Timestamp(n * 1_000_000_000));
-        let ended = EndAnswer::Exit(ExitFacts {
+        let ended = ExitReply::Exit(ExitFacts {
             status: ExitStatus::Code(4),
             oom: false,
             on_request: false,
@@ -759,10 +759,10 @@ mod tests {
             finished_at: second(3),
         });
         assert_eq!(exit_of_state(&state(1, true, true), second(2)), ended, "waiting for its restart");
-        assert_eq!(exit_of_state(&state(1, true, false), second(2)), EndAnswer::NotYet);
-        assert_eq!(exit_of_state(&state(1, true, true), second(4)), EndAnswer::NotYet, "the state of the life before");
+        assert_eq!(exit_of_state(&state(1, true, false), second(2)), ExitReply::NotYet);
+        assert_eq!(exit_of_state(&state(1, true, true), second(4)), ExitReply::NotYet, "the state of the life before");
         for (running, restarting) in [(true, false), (true, true), (false, false)] {
-            assert_eq!(exit_of_state(&state(5, running, restarting), second(2)), EndAnswer::Nothing);
+            assert_eq!(exit_of_state(&state(5, running, restarting), second(2)), ExitReply::Nothing);
         }
     }
 
@@ -797,14 +797,14 @@ mod tests {
         let mut engine =
             DockerApi::new(dir.path().join("none.sock"), Some(dir.path().to_owned()), ContainerEngine::Docker);
         let found = RecognisedTask::container(AllocSource::Docker, id);
-        let about = super::super::query_queue::QuestionTopic::Name;
+        let about = super::super::query_queue::QueryTopic::Name;
         let target = QueryTarget { path: format!("/docker/{id}"), found, directories: Vec::new(), about };
         let mut end = |stopped: Value| {
             let state = json!({"Running": false, "ExitCode": 7, "FinishedAt": "1970-01-01T00:00:03Z"});
             let record = json!({"State": state, "HasBeenManuallyStopped": stopped});
             std::fs::write(dir.path().join(id).join("config.v2.json"), record.to_string()).unwrap();
             match engine.exit(&target, None) {
-                EndAnswer::Exit(facts) => (facts.status, facts.on_request),
+                ExitReply::Exit(facts) => (facts.status, facts.on_request),
                 other => panic!("{other:?}"),
             }
         };

@@ -71,9 +71,9 @@ pub enum CgroupVerdict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecognisedTask {
     pub source: AllocSource,
-    /// The container ID, if the runtime can be asked by it.
+    /// The container ID, if the runtime can be queried by it.
     pub container: Option<String>,
-    pub alloc_cgroup: AllocCgroup,
+    pub alloc_cgroup: AllocCgroupRule,
     /// Cgroups below it are part of the task: a container contains no other tasks.
     pub is_closed: bool,
     pub ends_by: ExitRule,
@@ -96,9 +96,9 @@ pub enum ExitRule {
     Ignored,
 }
 
-/// Which cgroup belongs to the alloc.
+/// Rule for which cgroup is the alloc's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AllocCgroup {
+pub enum AllocCgroupRule {
     /// The cgroup of its only task.
     Task,
     /// The parent of its tasks' cgroups.
@@ -169,7 +169,7 @@ impl RecognisedTask {
     pub fn container(source: AllocSource, id: &str) -> RecognisedTask {
         let naming = TaskNaming { driver: Some(source.as_str().to_owned()), ..TaskNaming::of(short_id(id)) };
         let ends_by = ExitRule::FirstProcess;
-        let (container, alloc_cgroup) = (Some(id.to_owned()), AllocCgroup::Task);
+        let (container, alloc_cgroup) = (Some(id.to_owned()), AllocCgroupRule::Task);
         RecognisedTask { source, container, alloc_cgroup, is_closed: true, ends_by, naming, user: None }
     }
     /// A machine or container known by its name.
@@ -183,7 +183,7 @@ impl RecognisedTask {
         RecognisedTask {
             source,
             container: None,
-            alloc_cgroup: AllocCgroup::Task,
+            alloc_cgroup: AllocCgroupRule::Task,
             is_closed: true,
             ends_by,
             naming,
@@ -199,15 +199,15 @@ impl RecognisedTask {
         RecognisedTask {
             source,
             container: None,
-            alloc_cgroup: AllocCgroup::Task,
+            alloc_cgroup: AllocCgroupRule::Task,
             is_closed: false,
             ends_by,
             naming,
             user: None,
         }
     }
-    /// Whether its source is queried how it ended, once its cgroup is gone. Of systemd that is a service that only root
-    /// could name so. containerd forgets a task before its cgroup is removed.
+    /// Whether its source is queried how it ended, once its cgroup was removed. Of systemd that is a service that only
+    /// root could name so. containerd forgets a task before its cgroup is removed.
     pub fn has_reported_end(&self) -> bool {
         let is_service = || self.naming.native.ends_with(".service");
         (self.container.is_some() && self.source != AllocSource::Containerd)

@@ -360,10 +360,10 @@ impl CgroupScanner {
         let (Some(directory), Some(owner)) = (self.directory(hierarchy, path), self.owners.get(hierarchy)) else {
             return;
         };
-        // If it is gone, its content is gone too.
+        // If it was removed, its content was removed too.
         let metadata = directory.symlink_metadata().ok();
         if let Some(user) = metadata.and_then(|metadata| untrusted::chooser(&metadata, *owner)) {
-            self.tree.give(path, user);
+            self.tree.delegate(path, user);
         }
     }
 
@@ -381,7 +381,7 @@ impl CgroupScanner {
                 }
                 self.watches.insert(at, id);
             }
-            // It is gone; the parent's watch reports the removal.
+            // It was removed; the parent's watch reports that.
             Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
                 return false;
             }

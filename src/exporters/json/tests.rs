@@ -21,7 +21,7 @@ use crate::model::stat::{StatObject, StatReading, StatValue};
 use crate::model::task::{TaskState, TaskStatus};
 use crate::model::units::{Nanos, Timestamp, Unit};
 use crate::model::usage::{Field, Usage};
-use crate::snapshot::{Aggregation, AllocView, ManagedTask, Snapshot, TaskView};
+use crate::snapshot::{Aggregation, AllocView, ManagedTaskLifecycle, Snapshot, TaskView};
 
 fn shown_devices(snapshot: &Snapshot, detail: Detail) -> Value {
     json!(super::devices::all(snapshot, detail))
@@ -462,10 +462,10 @@ fn changed(alloc: &AllocView, change: impl FnOnce(&mut TaskView)) -> Arc<AllocVi
 }
 
 /// One of ours, in a state since this moment.
-fn managed(state: TaskState, since: u64) -> ManagedTask {
+fn managed(state: TaskState, since: u64) -> ManagedTaskLifecycle {
     let new = TaskStatus::new("x".into(), "mock".into(), None, Timestamp(since));
     let status = Arc::new(TaskStatus { state, ..new });
-    ManagedTask { status, finished_dwells: [Nanos::ZERO; 6], until: Timestamp(since) }
+    ManagedTaskLifecycle { status, finished_dwells: [Nanos::ZERO; 6], until: Timestamp(since) }
 }
 
 #[test]

@@ -36,7 +36,7 @@ mod tests;
 pub(super) use all::AllLives;
 pub(super) use notes::LifeExits;
 pub(super) use state::{
-    Action, CheckOutcome, Event, HiddenReason, LifeTypes, Lives, MeasuredLife, PathFacts, RecordedLife, RecoveredLife,
-    RemovalRecord, State,
+    CheckOutcome, HiddenReason, LifeAction, LifeEvent, LifeTypes, Lives, MeasuredLife, PathFacts, RecordedLife,
+    RecoveredLife, RemovalRecord, State,
 };
 pub(super) use step::step;

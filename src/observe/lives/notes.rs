@@ -1,4 +1,4 @@
-//! What the kernel's end records say about one life. Pure.
+//! What the kernel's end records report of one life. Pure.
 
 use crate::kernel::bpf::exits::{EndNotes, ProcessEnd};
 use crate::model::task::ExitStatus;

@@ -24,7 +24,7 @@ use crate::model::units::Timestamp;
 use crate::model::usage::{Field, Usage};
 use crate::observe::exits::ExitFacts;
 use crate::observe::identity::{RecognisedTask, TaskNaming};
-use crate::observe::table::{NewTask, ObservedAllocs};
+use crate::observe::observed_allocs::{NewTask, ObservedAllocs};
 
 static SAMPLING: LazyLock<Arc<SamplingContext>> = LazyLock::new(|| {
     let roots = Roots::default();
@@ -88,7 +88,7 @@ enum RandomOp {
     Wait(u64),
     Sweep,
     Works,
-    /// The runtimes take no question.
+    /// The runtimes take no query.
     Silent(bool),
     Full(bool),
 }
@@ -280,28 +280,28 @@ impl LifeModel {
             RandomOp::Works => return self.works(),
             RandomOp::Wait(ms) => {
                 self.host.now += Duration::from_millis(ms);
-                return self.happens(Event::Due);
+                return self.happens(LifeEvent::Due);
             }
-            RandomOp::Made { is_there } => return self.happens(Event::Made(is_there.then_some(Timestamp(7)))),
-            RandomOp::Removed => return self.happens(Event::Removed),
-            RandomOp::NoTask => return self.happens(Event::NoTask),
-            RandomOp::Vanished => return self.happens(Event::Vanished),
-            RandomOp::Grew => return self.happens(Event::Grew),
-            RandomOp::Above => return self.happens(Event::Above(self.host.inode)),
-            RandomOp::RemovedBelow => return self.happens(Event::RemovedBelow),
-            RandomOp::Occupied => return self.happens(Event::Occupied),
+            RandomOp::Made { is_there } => return self.happens(LifeEvent::Made(is_there.then_some(Timestamp(7)))),
+            RandomOp::Removed => return self.happens(LifeEvent::Removed),
+            RandomOp::NoTask => return self.happens(LifeEvent::NoTask),
+            RandomOp::Vanished => return self.happens(LifeEvent::Vanished),
+            RandomOp::Grew => return self.happens(LifeEvent::Grew),
+            RandomOp::Above => return self.happens(LifeEvent::Above(self.host.inode)),
+            RandomOp::RemovedBelow => return self.happens(LifeEvent::RemovedBelow),
+            RandomOp::Occupied => return self.happens(LifeEvent::Occupied),
             RandomOp::Recovered => {
                 let recovered = RecoveredLife { naming: naming("web"), since: None, is_counted: false };
-                return self.happens(Event::Recovered(Box::new(recovered)));
+                return self.happens(LifeEvent::Recovered(Box::new(recovered)));
             }
-            RandomOp::Followed => return self.happens(Event::Gathered { is_followed: true }),
-            RandomOp::Gathered => return self.happens(Event::Gathered { is_followed: false }),
-            RandomOp::Sweep => return self.happens(Event::Sweep),
-            RandomOp::Renamed => return self.happens(Event::Renamed),
-            RandomOp::Emptied => return self.happens(Event::Emptied),
+            RandomOp::Followed => return self.happens(LifeEvent::Gathered { is_followed: true }),
+            RandomOp::Gathered => return self.happens(LifeEvent::Gathered { is_followed: false }),
+            RandomOp::Sweep => return self.happens(LifeEvent::Sweep),
+            RandomOp::Renamed => return self.happens(LifeEvent::Renamed),
+            RandomOp::Emptied => return self.happens(LifeEvent::Emptied),
             // A plain cgroup is named by its path.
             RandomOp::Named(_) if self.is_plain => return,
-            RandomOp::Named(name) => return self.happens(Event::Named(name.map(|name| Box::new(naming(name))))),
+            RandomOp::Named(name) => return self.happens(LifeEvent::Named(name.map(|name| Box::new(naming(name))))),
             RandomOp::Exited { is_awaited } => {
                 let facts = ExitFacts {
                     status: ExitStatus::Code(0),
@@ -312,7 +312,7 @@ impl LifeModel {
                     finished_at: None,
                 };
                 let number = if is_awaited { self.awaited } else { 0 };
-                return self.happens(Event::Exited { number, facts: Some(facts) });
+                return self.happens(LifeEvent::Exited { number, facts: Some(facts) });
             }
             RandomOp::Record { hierarchy, is_below, is_of, has_run } => {
                 return self.record(hierarchy, is_below, is_of, has_run);
@@ -323,12 +323,12 @@ impl LifeModel {
             RandomOp::Unreadable => CheckOutcome::Unreadable,
             RandomOp::Ready => {
                 // As the driver does: what is there now ends the life whose records are being gathered.
-                self.happens(Event::Gathered { is_followed: true });
+                self.happens(LifeEvent::Gathered { is_followed: true });
                 let (found, task, inode) = (self.found(), RandomHost::measure(self.host.next()), self.host.inode);
                 CheckOutcome::Ready(Box::new(MeasuredLife { found, task, inode, notes: LifeExits::default() }))
             }
         };
-        self.happens(Event::Checked(verdict));
+        self.happens(LifeEvent::Checked(verdict));
     }
 
     fn record(&mut self, hierarchy: usize, is_below: bool, is_of: bool, has_run: bool) {
@@ -339,7 +339,7 @@ impl LifeModel {
         let record =
             RemovalRecord { hierarchy, notes, is_whole: true, raw: TestRecord { number: self.host.next(), is_of } };
         let below = is_below.then(|| format!("{PATH}/below"));
-        self.happens(Event::Record { below, record, found: Box::new(self.found()) });
+        self.happens(LifeEvent::Record { below, record, found: Box::new(self.found()) });
     }
 
     /// What is measured uses CPU time.
@@ -352,10 +352,10 @@ impl LifeModel {
         self.check_counters();
     }
 
-    fn happens(&mut self, event: Event<ReaderMeasures>) {
+    fn happens(&mut self, event: LifeEvent<ReaderMeasures>) {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
-            let is_due = matches!(event, Event::Due);
+            let is_due = matches!(event, LifeEvent::Due);
             let (path, lives) = self.lives.take(PATH);
             let (lives, actions) = step(lives, event, &self.host);
             check_order(&lives);
@@ -376,19 +376,19 @@ impl LifeModel {
         self.check_counters();
     }
 
-    fn act(&mut self, action: Action<ReaderMeasures>) -> Option<Event<ReaderMeasures>> {
+    fn act(&mut self, action: LifeAction<ReaderMeasures>) -> Option<LifeEvent<ReaderMeasures>> {
         match action {
-            Action::Listen => return self.is_silent.then_some(Event::Occupied),
-            Action::Watch { .. } | Action::Miss(_) | Action::DropRecovered => {}
-            Action::Measure(_) => self.measured += 1,
-            Action::Release { .. } => self.measured -= 1,
-            Action::QueryName { again, .. } => return self.is_silent.then_some(Event::NotQueued { again }),
-            Action::QueryExit { number, .. } => {
+            LifeAction::Listen => return self.is_silent.then_some(LifeEvent::Occupied),
+            LifeAction::Watch { .. } | LifeAction::Miss(_) | LifeAction::DropRecovered => {}
+            LifeAction::Measure(_) => self.measured += 1,
+            LifeAction::Release { .. } => self.measured -= 1,
+            LifeAction::QueryName { again, .. } => return self.is_silent.then_some(LifeEvent::NotQueued { again }),
+            LifeAction::QueryExit { number, .. } => {
                 assert!(number > self.awaited, "each life has its own number");
                 self.awaited = number;
-                return self.is_silent.then_some(Event::Exited { number, facts: None });
+                return self.is_silent.then_some(LifeEvent::Exited { number, facts: None });
             }
-            Action::Show { found, task, naming, .. } => {
+            LifeAction::Show { found, task, naming, .. } => {
                 assert!(self.shown.is_none(), "two lives are shown at one path");
                 assert!(task.number > self.last_shown, "life {} after {}", task.number, self.last_shown);
                 (self.last_shown, self.shows) = (task.number, self.shows + 1);
@@ -412,26 +412,26 @@ impl LifeModel {
                 changes.iter().for_each(|change| change.apply(&mut self.totals));
                 self.shown = Some((task, false));
             }
-            Action::Rename { naming, .. } => {
+            LifeAction::Rename { naming, .. } => {
                 assert!(self.shown.is_some(), "nothing is there to be renamed");
                 // The workload stays, so that each counter stays where it is.
                 let naming = TaskNaming { workload: Some("web".to_owned()), ..*naming };
                 self.allocs.rename(PATH, &naming, None, Vec::new());
             }
-            Action::Hide(_) => {
+            LifeAction::Hide(_) => {
                 self.measured -= 1;
                 let (_, is_hidden) = self.shown.as_mut().expect("nothing is shown that could be hidden");
                 assert!(!std::mem::replace(is_hidden, true), "hidden twice");
             }
-            Action::Cover => {
+            LifeAction::Cover => {
                 let (_, is_hidden) = self.shown.take().expect("nothing is shown that could be covered");
                 assert!(is_hidden);
                 self.covers += 1;
                 let change = self.allocs.cover(PATH, Timestamp(9)).and_then(|(_, change)| change);
                 change.iter().for_each(|change| change.apply(&mut self.totals));
             }
-            Action::Stop { life, facts } => return self.act(Action::End { life, facts: Some(facts) }),
-            Action::End { life, facts } => {
+            LifeAction::Stop { life, facts } => return self.act(LifeAction::End { life, facts: Some(facts) }),
+            LifeAction::End { life, facts } => {
                 let (task, is_hidden) = self.shown.take().expect("nothing is shown that could end");
                 assert!(is_hidden && task.number == life.task.number, "another life ends than is shown");
                 assert!(task.number > self.last_ended, "the ends are not in the order of the lives");
@@ -439,7 +439,7 @@ impl LifeModel {
                 let change = self.allocs.end(PATH, facts, Timestamp(9)).and_then(|(_, change)| change);
                 change.iter().for_each(|change| change.apply(&mut self.totals));
             }
-            Action::Add { task, .. } => assert!(task.number > self.last_ended, "added to a life that has ended"),
+            LifeAction::Add { task, .. } => assert!(task.number > self.last_ended, "added to a life that has ended"),
         }
         None
     }

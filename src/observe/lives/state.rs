@@ -27,7 +27,7 @@ pub(in crate::observe) trait LifeTypes: Debug + Default {
 pub(in crate::observe) struct MeasuredLife<M: LifeTypes> {
     pub found: RecognisedTask,
     pub task: M::Task,
-    /// `None`: the cgroup was gone before it was measured.
+    /// `None`: the cgroup was removed before it was measured.
     pub inode: Option<u64>,
     pub notes: LifeExits,
 }
@@ -67,14 +67,14 @@ pub(in crate::observe) enum State<M: LifeTypes> {
     },
 }
 
-/// A life whose cgroup is gone; shown once its name is known.
+/// A life whose cgroup was removed; shown once its name is known.
 #[derive(Debug)]
 pub(super) struct RemovedUnnamedLife<M: LifeTypes> {
     pub(super) life: Box<MeasuredLife<M>>,
     pub(super) until: Instant,
 }
 
-/// A life whose cgroup is gone; its runtime is queried for the exit status.
+/// A life whose cgroup was removed; its runtime is queried for the exit status.
 #[derive(Debug)]
 pub(super) struct EndingLife<M: LifeTypes> {
     pub(super) life: Box<MeasuredLife<M>>,
@@ -125,7 +125,7 @@ pub(in crate::observe) struct RecoveredLife {
     pub is_counted: bool,
 }
 
-/// The pause before the next query for a name, doubled each time: a source that never answers costs less and less.
+/// The pause before the next query for a name, doubled each time: a source that never replies costs less and less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NameRetry {
     pub(super) next: Instant,
@@ -185,12 +185,12 @@ pub(in crate::observe) enum CheckOutcome<M: LifeTypes> {
 
 /// What happened to the cgroup at the path, or to a life of it.
 #[derive(Debug)]
-pub(in crate::observe) enum Event<M: LifeTypes> {
-    /// It was created, or appeared in a further hierarchy. `None`: it is gone again.
+pub(in crate::observe) enum LifeEvent<M: LifeTypes> {
+    /// It was created, or appeared in a further hierarchy. `None`: it was removed again.
     Made(Option<Timestamp>),
     /// It was removed from a hierarchy.
     Removed,
-    /// No task is there any more: it is gone, or other tasks live inside of it.
+    /// No task is there any more: it was removed, or other tasks live inside of it.
     NoTask,
     /// The readers find that the measured cgroup was removed or replaced, which was not reported.
     Vanished,
@@ -217,15 +217,15 @@ pub(in crate::observe) enum Event<M: LifeTypes> {
     },
     /// Its source reports that it has another name now.
     Renamed,
-    /// Its processes are gone, and the cgroup exists.
+    /// Its processes have ended, and the cgroup exists.
     Emptied,
-    /// The answer of its source.
+    /// The reply of its source: the name, or `None` if it knows none.
     Named(Option<Box<TaskNaming>>),
     /// The query for the name was not queued. `again`: it was a retry.
     NotQueued {
         again: bool,
     },
-    /// The runtime's answer about the life of this number.
+    /// The runtime's reply about the life of this number.
     Exited {
         number: u64,
         facts: Option<ExitFacts>,
@@ -238,7 +238,7 @@ pub(in crate::observe) enum Event<M: LifeTypes> {
 
 /// What the driver is to do.
 #[derive(Debug)]
-pub(in crate::observe) enum Action<M: LifeTypes> {
+pub(in crate::observe) enum LifeAction<M: LifeTypes> {
     /// Watch for the first process. `Occupied`, if it has one already.
     Listen,
     /// It is measured, and counts for the share of its user; `Release` or `Hide` follows.
@@ -300,7 +300,7 @@ pub(in crate::observe) enum Action<M: LifeTypes> {
     DropRecovered,
 }
 
-/// What the host, the configuration and the other paths say.
+/// What a step reads of the host, the configuration and the other paths.
 pub(in crate::observe) trait PathFacts<M: LifeTypes> {
     fn now(&self) -> Instant;
     /// A number that no other life has.
@@ -369,7 +369,7 @@ impl<M: LifeTypes> Lives<M> {
     pub(in crate::observe) fn recovered_since(&self) -> Option<Timestamp> {
         self.recovered.as_ref().and_then(|recovered| recovered.since)
     }
-    /// In a place that has to be cleared once the task is gone.
+    /// In a place that has to be cleared once the task has ended.
     pub(in crate::observe) fn is_placed(&self) -> bool {
         self.leaving.is_some() || !matches!(self.state, State::Absent | State::Covered { .. })
     }

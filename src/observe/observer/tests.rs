@@ -142,7 +142,7 @@ fn a_cgroup_that_an_earlier_agent_showed_runs_on_without_a_process() {
     [0, 1].iter().for_each(|n| scene.make(*n, false));
     let naming = RecognisedTask::plain("/batch/0").naming;
     let recovered = RecoveredLife { naming, since: None, is_counted: false };
-    scene.work.happens("/batch/0", Event::Recovered(Box::new(recovered)));
+    scene.work.happens("/batch/0", LifeEvent::Recovered(Box::new(recovered)));
     scene.turn(1);
     scene.turn(25);
     let shown = [0, 1].map(|n| scene.work.allocs.id(&format!("/batch/{n}")).is_some());
@@ -218,7 +218,7 @@ fn thousands_of_cgroups_that_come_and_go_leave_all_tables_as_they_were() {
             scene.make(n, n % 10 > 0);
         }
         scene.turn(1);
-        // Some are gone before they are checked.
+        // Some are removed before they are checked.
         let is_brief = |n: usize| n % 7 == round % 7;
         (0..AT_ONCE).filter(|n| is_brief(*n)).for_each(|n| std::fs::remove_dir_all(scene.cgroup(n)).unwrap());
         scene.turn(10);

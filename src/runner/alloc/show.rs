@@ -9,7 +9,7 @@ use crate::board::PublishedAlloc;
 use crate::model::alloc::{AllocState, AllocStatus, Desired, ForcedOutcome};
 use crate::model::task::{TaskState, TaskStatus};
 use crate::model::totals::Totals;
-use crate::runner::persistence::journal::{self, Answer};
+use crate::runner::persistence::journal::{self, PendingWrite};
 use crate::runner::persistence::record;
 use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::store::{Batch, StoreError};
@@ -25,7 +25,7 @@ const RETRY_MOST: Duration = Duration::from_secs(30);
 #[must_use = "a change is shown only when its record is awaited"]
 pub struct Save {
     pub tasks: Vec<(usize, u64)>,
-    pub answer: Answer,
+    pub answer: PendingWrite,
 }
 
 impl Alloc {

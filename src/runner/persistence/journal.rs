@@ -59,7 +59,7 @@ struct JournalCore {
 }
 
 /// The result of a queued batch.
-pub type Answer = oneshot::Receiver<Result<(), StoreError>>;
+pub type PendingWrite = oneshot::Receiver<Result<(), StoreError>>;
 /// `None`: no caller waits for it.
 type Waiting = (EnteredBatch, Option<oneshot::Sender<Result<(), StoreError>>>);
 
@@ -74,7 +74,7 @@ fn closed() -> StoreError {
 }
 
 /// Errors: as [`Journal::commit`].
-pub async fn answer(answer: Answer) -> Result<(), StoreError> {
+pub async fn answer(answer: PendingWrite) -> Result<(), StoreError> {
     answer.ends_with(Ends::Disk).await.unwrap_or_else(|_| Err(closed()))
 }
 
@@ -111,7 +111,7 @@ impl Journal {
 
     /// Queues a batch without waiting for a permit: for callers that hold the lock under which it was built. So the
     /// order of writes is the order of changes. [`answer`] waits for the result.
-    pub fn queue(&self, batch: Batch) -> Answer {
+    pub fn queue(&self, batch: Batch) -> PendingWrite {
         let (answer, answered) = oneshot::channel();
         let shared = &self.0.shared;
         if self.0.inline {

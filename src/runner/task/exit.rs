@@ -247,7 +247,8 @@ pub(super) fn exit_of(
     }
 }
 
-pub(super) type Details = Vec<(&'static str, String)>;
+/// Fields of an event: names and values.
+pub(super) type EventDetails = Vec<(&'static str, String)>;
 
 /// `OOM killed (signal 9)` or `signal 15 (SIGTERM)`.
 fn signal_text(number: u8, outcome: Outcome) -> String {
@@ -258,7 +259,7 @@ fn signal_text(number: u8, outcome: Outcome) -> String {
     }
 }
 
-pub(super) fn terminated(exit: &Exit) -> (EventKind, String, Details) {
+pub(super) fn terminated(exit: &Exit) -> (EventKind, String, EventDetails) {
     let mut details = vec![("outcome", exit.outcome.as_str().to_owned()), ("attempt", exit.attempt.to_string())];
     let mut message = match &exit.status {
         ExitStatus::Code(code) => {

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use super::ports::{port, with_ports};
 use super::*;
-use crate::collectors::{FdBudget, Reading, ReadingStore, SamplingContext, TaskReader};
+use crate::collectors::{FdBudget, Reading, ReadingSink, SamplingContext, TaskReader};
 use crate::host::hierarchy::Layout;
 use crate::host::roots::Roots;
 use crate::model::id::CgroupPath;
@@ -47,7 +47,7 @@ impl AllocLockProbe {
 #[derive(Debug)]
 struct ReadingProbe(&'static str, Arc<AllocLockProbe>);
 
-impl ReadingStore for ReadingProbe {
+impl ReadingSink for ReadingProbe {
     fn persist(&self, _: &Reading) {
         self.1.note(self.0);
     }
