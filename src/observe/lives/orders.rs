@@ -3,6 +3,7 @@
 //! - a life that is shown ends once, and none ends that was not shown;
 //! - one path shows one life at a time, and the ends come in the order of the lives;
 //! - no total falls, and no end record is added to a life that has ended;
+//! - a cgroup that exists is shown, hidden by a rule or checked later, even if no event reported it;
 //! - what is measured is released, and once all is over nothing of the path is left.
 
 use std::cell::Cell;
@@ -463,6 +464,30 @@ impl LifeModel {
         self.counted = now;
     }
 
+    /// Two sweeps pass: the cgroup that exists is known, or is checked next.
+    fn find(&mut self) {
+        let Some(inode) = self.host.inode else { return };
+        for _ in 0..2 {
+            // As the driver does, whose readers find that a measured cgroup was replaced.
+            let shown = self.lives.get(PATH).map(Lives::state);
+            if matches!(shown, Some(State::Shown(life)) if life.inode != Some(inode)) {
+                self.apply(RandomOp::Vanished);
+            }
+            self.apply(RandomOp::Wait(10_000));
+            self.apply(RandomOp::Sweep);
+        }
+        let Some(lives) = self.lives.get(PATH) else { return };
+        let is_known = match lives.state() {
+            State::Shown(life) => life.inode == Some(inode),
+            State::Aside(HiddenReason::Stopped) => lives.stopped.as_ref().is_some_and(|of| of.inode == inode),
+            State::Empty { .. } | State::Aside(_) => true,
+            State::Absent | State::Naming { .. } | State::Covered { .. } => {
+                lives.is_open(self.host.now, || true) || lives.next_deadline().is_some()
+            }
+        };
+        assert!(is_known, "cgroup {inode} is hidden for good: {lives:?}");
+    }
+
     /// The host is idle: all deadlines come, and all is forgotten.
     fn drain(&mut self) {
         self.host.inode = None;
@@ -503,6 +528,7 @@ proptest! {
         let source = if may_outlive { AllocSource::Containerd } else { AllocSource::Docker };
         let mut world = LifeModel::new(is_plain, is_named_late, source);
         ops.iter().for_each(|op| world.apply(*op));
+        world.find();
         world.drain();
     }
 }

@@ -86,6 +86,8 @@ pub(super) struct EndingLife<M: LifeTypes> {
 #[derive(Debug)]
 pub(super) struct StoppedLife<M: LifeTypes> {
     pub(super) task: M::Task,
+    /// Of its cgroup.
+    pub(super) inode: u64,
     /// When its cgroup last existed.
     pub(super) at: Instant,
 }

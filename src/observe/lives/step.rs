@@ -88,6 +88,8 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
             if let State::Empty { .. } | State::Aside(_) = self.lives.state {
                 self.lives.state = State::Absent;
             }
+        } else {
+            self.leave_stopped();
         }
         self.lives.made = created_at.map(|at| self.lives.made.unwrap_or(at));
         if created_at.is_none() && !self.facts.is_scanned() {
@@ -96,11 +98,22 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         self.check_at(self.now + SETTLED);
     }
     fn occupied(&mut self) {
+        self.leave_stopped();
         if matches!(self.lives.state, State::Aside(HiddenReason::Stopped)) {
             self.lives.state = State::Absent;
             self.count_from_now();
         }
         self.check_at(self.now);
+    }
+    /// A stopped life hides no other cgroup than its own, even if the removal of that was not reported.
+    fn leave_stopped(&mut self) {
+        let is_own = |stopped: &StoppedLife<M>| self.facts.inode() == Some(stopped.inode);
+        if matches!(self.lives.state, State::Aside(HiddenReason::Stopped))
+            && !self.lives.stopped.as_ref().is_some_and(is_own)
+        {
+            self.lives.state = State::Absent;
+            self.check_at(self.now);
+        }
     }
     /// What is not measured is checked then.
     fn check_at(&mut self, at: Instant) {
@@ -424,19 +437,21 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
     }
     fn stopped(&mut self, facts: ExitFacts) {
         match self.take() {
-            // The answer is about the task of another cgroup if one has followed.
-            State::Shown(life) if life.inode.is_some() && life.inode == self.facts.inode() => {
-                self.lives.counted = None;
-                self.act(Action::Hide(Box::new(life.found.clone())));
-                self.lives.stopped = Some(StoppedLife { task: life.task.clone(), at: self.now });
-                self.act(Action::Stop { life, facts });
-                self.lives.state = State::Aside(HiddenReason::Stopped);
-            }
+            State::Shown(life) => match life.inode.filter(|inode| self.facts.inode() == Some(*inode)) {
+                Some(inode) => {
+                    self.lives.counted = None;
+                    self.act(Action::Hide(Box::new(life.found.clone())));
+                    self.lives.stopped = Some(StoppedLife { task: life.task.clone(), inode, at: self.now });
+                    self.act(Action::Stop { life, facts });
+                    self.lives.state = State::Aside(HiddenReason::Stopped);
+                }
+                // The answer is about the task of another cgroup.
+                None => self.lives.state = State::Shown(life),
+            },
             other @ (State::Absent
             | State::Empty { .. }
             | State::Aside(_)
             | State::Naming { .. }
-            | State::Shown(_)
             | State::Covered { .. }) => self.lives.state = other,
         }
     }
@@ -488,6 +503,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
 
     /// Forgets what is over.
     fn sweep(&mut self) {
+        self.leave_stopped();
         let (now, lives) = (self.now, &mut *self.lives);
         let is_young = |at: Instant, span: Duration| now.saturating_duration_since(at) < span;
         // Excluded tasks end too, and their runtime may not know them any more then.

@@ -524,6 +524,38 @@ fn recovered_cgroup_with_usage_counted_elsewhere_counts_from_the_agent_start() {
     assert_eq!(path.done(), ["query name", "show 1 as web"], "at once, under its name");
 }
 
+/// The events of what follows are lost: the queue was full, or no directory could be watched.
+#[test]
+fn stopped_container_does_not_hide_the_cgroup_that_follows_unreported() {
+    let of_containerd = || RecognisedTask::container(AllocSource::Containerd, &"5e".repeat(32));
+    let stopped = || {
+        let mut path = ScriptedPath::new();
+        path.begins(of_containerd(), 1).happens(named("web")).happens(Event::Emptied);
+        path.happens(Event::Exited { number: 1, facts: Some(facts_of(3, false, None)) });
+        path.after(10_000).happens(Event::Sweep).happens(Event::Made(Some(Timestamp(5)))).after(20);
+        assert!(!path.lives().is_due_for_check(path.host.now), "it is there in a further hierarchy");
+        assert_eq!(path.done().last().map(String::as_str), Some("stop 1"));
+        path
+    };
+    let mut swept = stopped();
+    swept.host.inode = Some(2);
+    swept.happens(Event::Sweep);
+    assert!(swept.lives().is_due_for_check(swept.host.now) && !swept.lives().includes_other_usage(2));
+    let mut made = stopped();
+    made.host.inode = Some(2);
+    made.happens(Event::Made(Some(Timestamp(6)))).after(20);
+    assert!(made.lives().is_due_for_check(made.host.now));
+    let mut occupied = stopped();
+    occupied.host.inode = Some(2);
+    occupied.happens(Event::Occupied);
+    assert!(occupied.lives().is_due_for_check(occupied.host.now) && !occupied.lives().includes_other_usage(2));
+    // Without one that follows.
+    let mut gone = stopped();
+    gone.host.inode = None;
+    gone.happens(Event::Sweep).happens(Event::NoTask).after(20_000).happens(Event::Sweep);
+    assert!(matches!(gone.lives().state(), State::Absent));
+}
+
 /// containerd keeps a stopped task, with its empty cgroup, until a client deletes it.
 #[test]
 fn container_stopped_by_its_runtime_ends_once_while_its_cgroup_exists() {
