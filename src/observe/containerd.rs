@@ -3,8 +3,9 @@
 //! ```text
 //! …/cri-containerd-<id>.scope, …/nerdctl-<id>.scope      systemd cgroup driver
 //! /<namespace>/<id>                                      cgroupfs driver; the ID is any name that a user chose
+//! …/<id>                                                 the same below a parent that a user chose, with nerdctl's IDs
 //! ```
-//! A path with a namespace other than `default` could be any cgroup. It is a container if the bundle
+//! Except in the namespace `default`, a path of the cgroupfs driver could be any cgroup. It is a container if the bundle
 //! `<namespace>/<id>` in containerd's own directory names that cgroup.
 //!
 //! The name that `nerdctl` gave a container is in the bundle too. With the systemd driver the path does not contain the
@@ -19,7 +20,7 @@ use std::path::PathBuf;
 
 use super::ObservedSource;
 use super::exits::facts_of;
-use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id, is_number};
+use super::identity::{CgroupBundle, CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id, is_number};
 use super::runtime_json;
 use super::runtime_queries::{EndAnswer, QueryTarget, Runtime};
 use crate::host::roots::Roots;
@@ -50,9 +51,13 @@ const DEFAULT: &str = "default";
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let name = at.name();
-    if at.depth() == 2 && (at.parent() == DEFAULT || at.has_bundle()) {
+    let namespace = match at.bundle() {
+        CgroupBundle::Of(namespace) => Some(namespace),
+        CgroupBundle::Unknown => Some(DEFAULT).filter(|default| at.depth() == 2 && at.parent() == *default),
+    };
+    if let Some(namespace) = namespace {
         let found = RecognisedTask::container(AllocSource::Containerd, name);
-        return Some(RecognisedTask { naming: in_namespace(at.parent(), found.naming), ..found }.into());
+        return Some(RecognisedTask { naming: in_namespace(namespace, found.naming), ..found }.into());
     }
     let scope = name.strip_suffix(".scope")?;
     let id = ["cri-containerd-", "nerdctl-"].into_iter().find_map(|prefix| scope.strip_prefix(prefix))?;
@@ -90,17 +95,30 @@ fn namespace_and_id(path: &str) -> Option<(&str, &str)> {
     path.strip_prefix('/')?.split_once('/').filter(|(_, id)| !id.contains('/'))
 }
 
-/// Whether a bundle of a namespace other than `default` names this cgroup, as `/<namespace>/<id>`.
-pub fn has_bundle(roots: &Roots, path: &str) -> bool {
-    let Some((namespace, id)) = namespace_and_id(path) else { return false };
-    let is_of_docker = namespace == OF_DOCKER && is_container_id(id);
+/// The bundle that names this cgroup: of the container `/<namespace>/<id>`, or of one below a parent that a user chose.
+pub fn bundle_of(roots: &Roots, path: &str) -> CgroupBundle<String> {
+    let is_of_docker = |namespace: &str, id: &str| namespace == OF_DOCKER && is_container_id(id);
     // Slices are systemd's, and have too many cgroups to search a bundle for each.
-    if namespace == DEFAULT || is_of_docker || namespace.ends_with(".slice") || component(namespace).is_none() {
-        return false;
-    }
-    let is_known = |bundles: &str| roots.file(bundles).join(namespace).is_dir();
-    BUNDLES.into_iter().any(is_known)
-        && bundles(roots, Some(namespace), id).any(|bundle| bundle.cgroup.as_deref() == Some(path))
+    let is_one = |(namespace, id): &(&str, &str)| {
+        let is_searched = *namespace != DEFAULT && !is_of_docker(namespace, id) && !namespace.ends_with(".slice");
+        is_searched && component(namespace).is_some()
+    };
+    let is_known = |(namespace, _): &(&str, &str)| {
+        BUNDLES.into_iter().any(|bundles| roots.file(bundles).join(namespace).is_dir())
+    };
+    let names = |bundle: &ShimBundle| bundle.cgroup.as_deref() == Some(path);
+    let in_namespace = namespace_and_id(path).filter(is_one).filter(is_known);
+    let of_path = in_namespace.and_then(|(namespace, id)| bundles(roots, Some(namespace), id).find(names));
+    let below_parent = || bundles(roots, None, id_below_parent(path)?).find(names);
+    of_path.or_else(below_parent).map_or(CgroupBundle::Unknown, |bundle| CgroupBundle::Of(bundle.namespace))
+}
+
+/// The ID of a container below a parent that a user chose: in no place of a runtime.
+fn id_below_parent(path: &str) -> Option<&str> {
+    let parts: Vec<&str> = path.split('/').skip(1).collect();
+    let id = parts.last().copied().filter(|name| is_container_id(name))?;
+    let is_placed = super::ALL.iter().any(|source| (source.recognise)(&CgroupParts::new(&parts)).is_some());
+    (!is_placed).then_some(id)
 }
 
 /// Names of a container of this namespace: another namespace may have a container of the same name.
@@ -257,11 +275,16 @@ mod tests {
     fn cgroup_is_a_container_only_if_the_bundle_of_its_namespace_names_it() {
         let has = |namespace: &str, id: &str, cgroup: &str, path: &str| {
             let (_dir, roots) = host(namespace, id, cgroup);
-            has_bundle(&roots, path)
+            match bundle_of(&roots, path) {
+                CgroupBundle::Of(of) => of == namespace,
+                CgroupBundle::Unknown => false,
+            }
         };
         assert!(has("build", "redis", "/build/redis", "/build/redis"));
         assert!(has("build", ID, &format!("/build/{ID}"), &format!("/build/{ID}")));
         assert!(has("moby", "redis", "/moby/redis", "/moby/redis"), "Docker has IDs only");
+        let below_parent = format!("/jobs/of/{ID}");
+        assert!(has("build", ID, &below_parent, &below_parent));
         for (namespace, id, cgroup, path) in [
             ("build", "redis", "/build/redis", "/build/web"),
             ("build", "redis", "/build/redis", "/other/redis"),
@@ -272,6 +295,9 @@ mod tests {
             ("build", "redis", "build/redis", "/build/redis"),
             ("system.slice", "redis", "/system.slice/redis", "/system.slice/redis"),
             ("moby", ID, &format!("/moby/{ID}"), &format!("/moby/{ID}")),
+            ("moby", ID, &below_parent, &below_parent),
+            ("build", ID, &format!("/jobs/{ID}"), &below_parent),
+            ("build", ID, &format!("/docker/{ID}"), &format!("/docker/{ID}")),
         ] {
             assert!(!has(namespace, id, cgroup, path), "{namespace}/{id} at {cgroup}: {path}");
         }
@@ -279,9 +305,9 @@ mod tests {
         let (dir, roots) = host("build", "redis", "/build/link");
         let bundles = roots.file(BUNDLES[0]);
         std::os::unix::fs::symlink(bundles.join("build/redis"), bundles.join("build/link")).unwrap();
-        assert!(!has_bundle(&roots, "/build/link"));
+        assert_eq!(bundle_of(&roots, "/build/link"), CgroupBundle::Unknown);
         std::fs::write(dir.path().join("config.json"), r#"{"linux": {"cgroupsPath": "/../.."}}"#).unwrap();
-        assert!(!has_bundle(&roots, "/../.."));
+        assert_eq!(bundle_of(&roots, "/../.."), CgroupBundle::Unknown);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::containerd;
+use super::identity::CgroupBundle;
 use super::tree::{CgroupTree, MOST_HIERARCHIES};
 use crate::collectors::SamplingContext;
 use crate::host::hierarchy::{CgroupVersion, Hierarchy};
@@ -209,8 +210,10 @@ impl CgroupScanner {
 
     /// Records the bundle of a container that was removed before it was scanned: its next life may have one.
     pub fn find_bundle(&mut self, path: &str) {
-        if !self.tree.has(path) && containerd::has_bundle(&self.sampling.roots, path) {
-            self.tree.set_bundled(path, true);
+        if !self.tree.has(path)
+            && let bundle @ CgroupBundle::Of(_) = containerd::bundle_of(&self.sampling.roots, path)
+        {
+            self.tree.set_bundle(path, bundle);
         }
     }
 
@@ -337,7 +340,7 @@ impl CgroupScanner {
         }
         while let Some(path) = left.pop() {
             if !self.tree.has(&path) {
-                self.tree.set_bundled(&path, containerd::has_bundle(&self.sampling.roots, &path));
+                self.tree.set_bundle(&path, containerd::bundle_of(&self.sampling.roots, &path));
             }
             if path.is_empty() || self.tree.add(hierarchy, &path) {
                 // The watch comes first, so that no creation is missed between watch and scan.

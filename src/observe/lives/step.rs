@@ -311,6 +311,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
             let is_undecided = why == HiddenReason::Excluded && !is_complete;
             return Err(if is_undecided { HiddenReason::Undecided } else { why });
         }
+        life.found.follow_name(&naming);
         if naming.source == Some(AllocSource::Nomad) {
             // Tasks of Nomad allocs in Docker containers: nothing shows that they share an alloc's cgroup.
             life.found.alloc_cgroup = AllocCgroup::None;
@@ -383,7 +384,11 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
             | State::Covered { .. }) => {
                 self.lives.state = other;
                 // An ended one has its name until its exit status is known.
-                if let Some(found) = self.lives.measured().map(|life| life.found.clone())
+                let found = self.lives.all_measured_mut().next().map(|life| {
+                    life.found.follow_name(&naming);
+                    life.found.clone()
+                });
+                if let Some(found) = found
                     && self.facts.keeps(&found, &naming)
                 {
                     self.act(Action::Rename { found: Box::new(found), naming: Box::new(naming) });

@@ -524,6 +524,38 @@ fn recovered_cgroup_with_usage_counted_elsewhere_counts_from_the_agent_start() {
     assert_eq!(path.done(), ["query name", "show 1 as web"], "at once, under its name");
 }
 
+/// Below a parent that a user chose, a container of containerd is taken for one of Docker until it is named.
+#[test]
+fn end_of_a_container_is_queried_at_the_source_of_its_name() {
+    let of_containerd =
+        || TaskNaming { source: Some(AllocSource::Containerd), ..TaskNaming::of("build/0123456789ab") };
+    let name = |path: &mut ScriptedPath| {
+        path.happens(Event::Named(Some(Box::new(of_containerd()))));
+    };
+    let mut early = ScriptedPath::new();
+    name(early.begins(container(), 1));
+    let mut late = ScriptedPath::new();
+    name(late.begins(container(), 1).after(2_000).happens(Event::Due));
+    for mut path in [early, late] {
+        path.happens(Event::Emptied).happens(Event::Exited { number: 1, facts: Some(facts_of(3, false, None)) });
+        let done = path.done();
+        assert_eq!(done[done.len() - 2..], ["query exit 1", "stop 1"]);
+    }
+    // containerd has forgotten a task whose cgroup is gone.
+    let mut gone = ScriptedPath::new();
+    name(gone.begins(container(), 1));
+    gone.host.inode = None;
+    gone.happens(Event::NoTask);
+    assert_eq!(gone.done(), ["query name", "show 1 as build/0123456789ab", "end 1"]);
+    // What Nomad runs in a container is known to Docker.
+    let mut of_nomad = ScriptedPath::new();
+    let naming = TaskNaming { source: Some(AllocSource::Nomad), ..TaskNaming::of("web") };
+    of_nomad.begins(container(), 1).happens(Event::Named(Some(Box::new(naming))));
+    of_nomad.host.inode = None;
+    of_nomad.happens(Event::NoTask);
+    assert_eq!(of_nomad.done().last().map(String::as_str), Some("query exit 1"));
+}
+
 /// The events of what follows are lost: the queue was full, or no directory could be watched.
 #[test]
 fn stopped_container_does_not_hide_the_cgroup_that_follows_unreported() {
