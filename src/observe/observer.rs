@@ -334,7 +334,7 @@ impl ObserverThread {
                     let naming = naming.map(|naming| Box::new(user.into_iter().fold(*naming, TaskNaming::of_user)));
                     self.happens(&path, Event::Named(naming));
                 }
-                SourceReply::Exit(path, number, facts) => self.happens(&path, Event::Exited { number, facts }),
+                SourceReply::Exit(path, number, report) => self.happens(&path, Event::Exited { number, report }),
                 SourceReply::Renamed(ids) => self.renamed(&ids),
                 SourceReply::Restarting(requested_at, ids) => self.set_waits(requested_at, &ids),
                 SourceReply::Waiting(all) => self.show_waiting(all),

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use super::exits::ExitFacts;
+use super::exits::{EndReport, ExitFacts};
 use super::identity::{RecognisedTask, TaskNaming};
 use super::query_queue::{EndQuestion, QueryJob, QuestionQueue};
 use super::texts::{TextCounts, sanitize};
@@ -81,7 +81,7 @@ pub enum SourceReply {
     /// With the changes made to its texts.
     Name(String, Option<Box<TaskNaming>>, TextCounts),
     /// About the life of this number.
-    Exit(String, u64, Option<ExitFacts>),
+    Exit(String, u64, EndReport),
     /// The containers with these IDs have other names now.
     Renamed(Vec<String>),
     /// The containers with these IDs waited for their restart at this time or later.
@@ -223,18 +223,19 @@ impl SourceWorker {
     }
 
     fn end(&self, runtime: &mut dyn Runtime, end: Box<EndQuestion>) {
-        let answer = if end.is_late { EndAnswer::Nothing } else { runtime.exit(&end.target, end.life.ended_at) };
-        if answer != EndAnswer::Unreachable && !end.is_late {
+        let answer = (!end.is_late).then(|| runtime.exit(&end.target, end.life.ended_at));
+        if answer.as_ref().is_some_and(|answer| *answer != EndAnswer::Unreachable) {
             self.questions.set_reachable();
         }
-        let (end, facts) = match answer {
-            EndAnswer::NotYet => (self.questions.again(end), None),
-            EndAnswer::Unreachable => (self.questions.again_when_reachable(end), None),
-            EndAnswer::Exit(facts) => (Some(end), Some(facts)),
-            EndAnswer::Nothing => (Some(end), None),
+        let (end, report) = match answer {
+            Some(EndAnswer::NotYet) => (self.questions.again(end), EndReport::Runs),
+            Some(EndAnswer::Unreachable) => (self.questions.again_when_reachable(end), EndReport::Refused),
+            Some(EndAnswer::Exit(facts)) => (Some(end), EndReport::Exit(facts)),
+            Some(EndAnswer::Nothing) => (Some(end), EndReport::Refused),
+            None => (Some(end), EndReport::Late),
         };
         if let Some(end) = end {
-            lock(&self.replies).push(SourceReply::Exit(end.target.path, end.life.number, facts));
+            lock(&self.replies).push(SourceReply::Exit(end.target.path, end.life.number, report));
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::model::task::ExitStatus;
 use crate::model::totals::Totals;
 use crate::model::units::Timestamp;
 use crate::model::usage::{Field, Usage};
-use crate::observe::exits::ExitFacts;
+use crate::observe::exits::{EndReport, ExitFacts};
 use crate::observe::identity::{RecognisedTask, TaskNaming};
 use crate::observe::table::{NewTask, ObservedAllocs};
 
@@ -86,6 +86,7 @@ enum RandomOp {
     Exited {
         is_awaited: bool,
     },
+    Unreported(bool),
     Wait(u64),
     Sweep,
     Works,
@@ -125,6 +126,7 @@ fn ops() -> impl Strategy<Value = Vec<RandomOp>> {
         2 => Just(RandomOp::Emptied),
         3 => prop::sample::select(vec![None, Some("web"), Some("other"), Some("excluded")]).prop_map(RandomOp::Named),
         2 => flag().prop_map(|is_awaited| RandomOp::Exited { is_awaited }),
+        2 => flag().prop_map(RandomOp::Unreported),
         1 => flag().prop_map(RandomOp::Silent),
         1 => flag().prop_map(RandomOp::Full),
     ];
@@ -313,7 +315,11 @@ impl LifeModel {
                     finished_at: None,
                 };
                 let number = if is_awaited { self.awaited } else { 0 };
-                return self.happens(Event::Exited { number, facts: Some(facts) });
+                return self.happens(Event::Exited { number, report: EndReport::Exit(facts) });
+            }
+            RandomOp::Unreported(is_refused) => {
+                let report = if is_refused { EndReport::Refused } else { EndReport::Runs };
+                return self.happens(Event::Exited { number: self.awaited, report });
             }
             RandomOp::Record { hierarchy, is_below, is_of, has_run } => {
                 return self.record(hierarchy, is_below, is_of, has_run);
@@ -387,7 +393,7 @@ impl LifeModel {
             Action::QueryExit { number, .. } => {
                 assert!(number > self.awaited, "each life has its own number");
                 self.awaited = number;
-                return self.is_silent.then_some(Event::Exited { number, facts: None });
+                return self.is_silent.then_some(Event::Exited { number, report: EndReport::Late });
             }
             Action::Show { found, task, naming, .. } => {
                 assert!(self.shown.is_none(), "two lives are shown at one path");
@@ -431,7 +437,7 @@ impl LifeModel {
                 let change = self.allocs.cover(PATH, Timestamp(9)).and_then(|(_, change)| change);
                 change.iter().for_each(|change| change.apply(&mut self.totals));
             }
-            Action::Stop { life, facts } => return self.act(Action::End { life, facts: Some(facts) }),
+            Action::Stop { life, facts, .. } => return self.act(Action::End { life, facts }),
             Action::End { life, facts } => {
                 let (task, is_hidden) = self.shown.take().expect("nothing is shown that could end");
                 assert!(is_hidden && task.number == life.task.number, "another life ends than is shown");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::notes::{LifeExits, bit};
 use crate::kernel::bpf::exits::EndNotes;
 use crate::model::units::Timestamp;
-use crate::observe::exits::ExitFacts;
+use crate::observe::exits::{EndReport, ExitFacts};
 use crate::observe::identity::{RecognisedTask, TaskNaming};
 use crate::telemetry::observed::EndMissed;
 
@@ -92,6 +92,18 @@ pub(super) struct StoppedLife<M: LifeTypes> {
     pub(super) at: Instant,
 }
 
+/// The shown life has no process, and its cgroup exists.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EmptiedLife {
+    /// When this was seen first and last.
+    pub(super) since: Instant,
+    pub(super) last: Instant,
+    /// Number of the query whether its runtime has stopped it.
+    pub(super) query: Option<u64>,
+    /// Since when its runtime does not report it.
+    pub(super) refused_since: Option<Instant>,
+}
+
 /// A life that was not measured while it lasted, from the kernel's end records.
 #[derive(Debug)]
 pub(in crate::observe) struct RecordedLife<M: LifeTypes> {
@@ -166,8 +178,7 @@ pub(in crate::observe) struct Lives<M: LifeTypes> {
     pub(super) above: Option<Option<u64>>,
     /// When an end was reported below it, so that its counters may include that usage.
     pub(super) removed_below: Option<Instant>,
-    /// Number of the query whether the shown life was stopped.
-    pub(super) stop_query: Option<u64>,
+    pub(super) emptied: Option<EmptiedLife>,
     pub(super) stopped: Option<StoppedLife<M>>,
 }
 
@@ -230,7 +241,7 @@ pub(in crate::observe) enum Event<M: LifeTypes> {
     /// The runtime's answer about the life of this number.
     Exited {
         number: u64,
-        facts: Option<ExitFacts>,
+        report: EndReport,
     },
     /// A deadline is over.
     Due,
@@ -284,10 +295,12 @@ pub(in crate::observe) enum Action<M: LifeTypes> {
         life: Box<MeasuredLife<M>>,
         facts: Option<ExitFacts>,
     },
-    /// It has ended, by what its runtime reports; its cgroup exists.
+    /// It has ended, by what its runtime reports; its cgroup exists. `None`: its runtime does not report it any more.
     Stop {
         life: Box<MeasuredLife<M>>,
-        facts: ExitFacts,
+        facts: Option<ExitFacts>,
+        /// Since when it has no process.
+        emptied_at: Instant,
     },
     /// Add an end record to the values of this life, or that of a cgroup below.
     Add {

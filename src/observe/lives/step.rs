@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use super::notes::LifeExits;
 use super::state::{
     Action, CheckOutcome, EndingLife, Event, HiddenReason, LifeTypes, Lives, MeasuredLife, NameRetry, PathFacts,
-    RecoveredLife, RemovedUnnamedLife, State, StoppedLife,
+    RecoveredLife, RemovedUnnamedLife, State,
 };
 use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
-use crate::observe::exits::ExitFacts;
+use crate::observe::exits::{EndReport, ExitFacts};
 use crate::observe::identity::{AllocCgroup, TaskNaming};
 use crate::observe::query_queue::{END_IS_AWAITED, ENGINE_IS_AWAITED};
 use crate::telemetry::observed::EndMissed;
@@ -58,7 +58,7 @@ pub(in crate::observe) fn step<M: LifeTypes>(
         Event::Emptied => step.emptied(),
         Event::Named(naming) => step.named(naming.map(|naming| *naming)),
         Event::NotQueued { again } => step.not_queued(again),
-        Event::Exited { number, facts } => step.exited(number, facts),
+        Event::Exited { number, report } => step.exited(number, report),
         Event::Due => step.due(),
         Event::Sweep => step.sweep(),
     }
@@ -74,7 +74,7 @@ pub(super) struct Step<'a, M: LifeTypes, F> {
 }
 
 impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
-    fn take(&mut self) -> State<M> {
+    pub(super) fn take(&mut self) -> State<M> {
         std::mem::take(&mut self.lives.state)
     }
     pub(super) fn act(&mut self, action: Action<M>) {
@@ -97,26 +97,8 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         }
         self.check_at(self.now + SETTLED);
     }
-    fn occupied(&mut self) {
-        self.leave_stopped();
-        if matches!(self.lives.state, State::Aside(HiddenReason::Stopped)) {
-            self.lives.state = State::Absent;
-            self.count_from_now();
-        }
-        self.check_at(self.now);
-    }
-    /// A stopped life hides no other cgroup than its own, even if the removal of that was not reported.
-    fn leave_stopped(&mut self) {
-        let is_own = |stopped: &StoppedLife<M>| self.facts.inode() == Some(stopped.inode);
-        if matches!(self.lives.state, State::Aside(HiddenReason::Stopped))
-            && !self.lives.stopped.as_ref().is_some_and(is_own)
-        {
-            self.lives.state = State::Absent;
-            self.check_at(self.now);
-        }
-    }
     /// What is not measured is checked then.
-    fn check_at(&mut self, at: Instant) {
+    pub(super) fn check_at(&mut self, at: Instant) {
         match &self.lives.state {
             State::Absent | State::Empty { .. } | State::Covered { .. } => self.lives.check_at = Some(at),
             State::Aside(_) | State::Naming { .. } | State::Shown(_) => {}
@@ -160,7 +142,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
 
     /// A life on the board is over, or its cgroup is no task any more.
     pub(super) fn hide(&mut self, life: Box<MeasuredLife<M>>) {
-        (self.lives.counted, self.lives.stop_query) = (None, None);
+        (self.lives.counted, self.lives.emptied) = (None, None);
         self.act(Action::Hide(Box::new(life.found.clone())));
         if let Some(inode) = life.inode.filter(|inode| self.facts.inode() == Some(*inode)) {
             self.act(Action::Cover);
@@ -200,7 +182,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         self.lives.recovered = Some(recovered);
     }
     /// The cgroup at the path was counted before.
-    fn count_from_now(&mut self) {
+    pub(super) fn count_from_now(&mut self) {
         self.lives.counted = self.facts.inode().map(|inode| (inode, self.now));
     }
     /// It is not shown now. If it is later, it counts from then on: its earlier usage must not leave the totals.
@@ -418,46 +400,13 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         }
     }
 
-    fn exited(&mut self, number: u64, facts: Option<ExitFacts>) {
+    fn exited(&mut self, number: u64, report: EndReport) {
         // A late answer belongs to an earlier life.
         if let Some(ending) = self.lives.ending.take_if(|ending| ending.number == number) {
-            self.end(ending.life, facts);
+            self.end(ending.life, report.facts());
             self.use_known_name();
-        } else if self.lives.stop_query.take_if(|query| *query == number).is_some()
-            && let Some(facts) = facts
-        {
-            self.stopped(facts);
-        }
-    }
-
-    /// Its runtime may have stopped it.
-    fn emptied(&mut self) {
-        if let State::Shown(life) = &self.lives.state
-            && life.found.may_outlive_its_end()
-        {
-            let (number, found) = (self.facts.number(), Box::new(life.found.clone()));
-            self.lives.stop_query = Some(number);
-            self.act(Action::QueryExit { number, found, began_at: None, ended_at: None });
-        }
-    }
-    fn stopped(&mut self, facts: ExitFacts) {
-        match self.take() {
-            State::Shown(life) => match life.inode.filter(|inode| self.facts.inode() == Some(*inode)) {
-                Some(inode) => {
-                    self.lives.counted = None;
-                    self.act(Action::Hide(Box::new(life.found.clone())));
-                    self.lives.stopped = Some(StoppedLife { task: life.task.clone(), inode, at: self.now });
-                    self.act(Action::Stop { life, facts });
-                    self.lives.state = State::Aside(HiddenReason::Stopped);
-                }
-                // The answer is about the task of another cgroup.
-                None => self.lives.state = State::Shown(life),
-            },
-            other @ (State::Absent
-            | State::Empty { .. }
-            | State::Aside(_)
-            | State::Naming { .. }
-            | State::Covered { .. }) => self.lives.state = other,
+        } else if let Some(emptied) = self.lives.emptied.filter(|emptied| emptied.query == Some(number)) {
+            self.answered(emptied, report);
         }
     }
 

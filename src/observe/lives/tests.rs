@@ -14,7 +14,7 @@ use super::*;
 use crate::kernel::bpf::exits::{EndNotes, ProcessEnd};
 use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
-use crate::observe::exits::facts_of;
+use crate::observe::exits::{EndReport, facts_of};
 use crate::observe::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming};
 use crate::observe::tree::{CgroupTree, PathMembership};
 
@@ -102,7 +102,8 @@ impl ScriptedPath {
             Action::QueryExit { number, .. } => Some(format!("query exit {number}")),
             Action::Show { task, naming, .. } => Some(format!("show {task} as {}", naming.native)),
             Action::End { life, .. } => Some(format!("end {}", life.task)),
-            Action::Stop { life, .. } => Some(format!("stop {}", life.task)),
+            Action::Stop { life, facts: Some(_), .. } => Some(format!("stop {}", life.task)),
+            Action::Stop { life, facts: None, .. } => Some(format!("stop {}, unknown", life.task)),
             Action::Cover => Some("cover".to_owned()),
             Action::Add { task, raw, .. } => Some(format!("add {raw} to {task}")),
             Action::Miss(why) => Some(format!("miss {why:?}")),
@@ -302,9 +303,9 @@ fn container_lives_are_shown_in_order_once_the_name_is_available() {
     path.happens(named("web"));
     let shown = ["show 1 as web", "query exit 1", "end 1", "show 2 as web", "query exit 2", "end 2", "show 3 as web"];
     assert_eq!(path.done(), [&shown[..], &["query exit 3"]].concat());
-    path.happens(Event::Exited { number: 2, facts: None });
+    path.happens(Event::Exited { number: 2, report: EndReport::Refused });
     assert!(path.done().is_empty(), "that one has ended");
-    path.happens(Event::Exited { number: 3, facts: None });
+    path.happens(Event::Exited { number: 3, report: EndReport::Refused });
     assert_eq!(path.done(), ["end 3"]);
 }
 
@@ -446,13 +447,13 @@ fn end_of_a_service_waits_for_systemd_until_the_service_starts_again() {
     path.host.inode = None;
     path.happens(Event::NoTask);
     assert_eq!(path.done(), ["query name", "show 1 as web.service", "query exit 1"]);
-    path.happens(Event::Exited { number: 1, facts: None });
+    path.happens(Event::Exited { number: 1, report: EndReport::Refused });
     assert_eq!(path.done(), ["end 1"]);
 
     path.begins(service(), 2).happens(named("web.service"));
     path.host.inode = None;
     path.happens(Event::NoTask).begins(service(), 3).happens(named("web.service"));
-    path.happens(Event::Exited { number: 2, facts: None });
+    path.happens(Event::Exited { number: 2, report: EndReport::Refused });
     assert_eq!(
         path.done(),
         ["query name", "show 2 as web.service", "query exit 2", "query name", "end 2", "show 3 as web.service"]
@@ -537,7 +538,7 @@ fn end_of_a_container_is_queried_at_the_source_of_its_name() {
     let mut late = ScriptedPath::new();
     name(late.begins(container(), 1).after(2_000).happens(Event::Due));
     for mut path in [early, late] {
-        path.happens(Event::Emptied).happens(Event::Exited { number: 1, facts: Some(facts_of(3, false, None)) });
+        path.happens(Event::Emptied).happens(Event::Exited { number: 1, report: EndReport::Exit(facts_of(3, false, None)) });
         let done = path.done();
         assert_eq!(done[done.len() - 2..], ["query exit 1", "stop 1"]);
     }
@@ -563,7 +564,7 @@ fn stopped_container_does_not_hide_the_cgroup_that_follows_unreported() {
     let stopped = || {
         let mut path = ScriptedPath::new();
         path.begins(of_containerd(), 1).happens(named("web")).happens(Event::Emptied);
-        path.happens(Event::Exited { number: 1, facts: Some(facts_of(3, false, None)) });
+        path.happens(Event::Exited { number: 1, report: EndReport::Exit(facts_of(3, false, None)) });
         path.after(10_000).happens(Event::Sweep).happens(Event::Made(Some(Timestamp(5)))).after(20);
         assert!(!path.lives().is_due_for_check(path.host.now), "it is there in a further hierarchy");
         assert_eq!(path.done().last().map(String::as_str), Some("stop 1"));
@@ -588,14 +589,53 @@ fn stopped_container_does_not_hide_the_cgroup_that_follows_unreported() {
     assert!(matches!(gone.lives().state(), State::Absent));
 }
 
+/// Its shim is dead, speaks another protocol, or takes no connection from the agent.
+#[test]
+fn emptied_container_without_a_report_ends_with_an_unknown_outcome() {
+    let begin = || {
+        let mut path = ScriptedPath::new();
+        let found = RecognisedTask::container(AllocSource::Containerd, &"5e".repeat(32));
+        path.begins(found, 1).happens(named("web"));
+        path.done();
+        (path, 0)
+    };
+    fn sweep((path, number): &mut (ScriptedPath, u64), report: EndReport) -> Vec<String> {
+        *number += 1;
+        path.happens(Event::Emptied).happens(Event::Exited { number: *number, report });
+        assert_eq!(path.done.remove(0), format!("query exit {number}"));
+        path.after(10_000);
+        path.done()
+    }
+    let none: [&str; 0] = [];
+    let mut refused = begin();
+    [(); 2].iter().for_each(|()| assert_eq!(sweep(&mut refused, EndReport::Refused), none));
+    assert_eq!(sweep(&mut refused, EndReport::Refused), ["stop 1, unknown"]);
+    assert!(matches!(refused.0.lives().state(), State::Aside(HiddenReason::Stopped)));
+
+    // It runs without a process that the kernel counts: in a virtual machine.
+    let mut runs = begin();
+    for report in [EndReport::Refused, EndReport::Refused, EndReport::Runs].iter().cycle().take(30) {
+        assert_eq!(sweep(&mut runs, report.clone()), none);
+    }
+    // It was not queried.
+    let mut late = begin();
+    (0..30).for_each(|_| assert_eq!(sweep(&mut late, EndReport::Late), none));
+    // It has a process in between.
+    let mut occupied = begin();
+    for _ in 0..30 {
+        assert_eq!(sweep(&mut occupied, EndReport::Refused), none);
+        occupied.0.after(10_000);
+    }
+}
+
 /// containerd keeps a stopped task, with its empty cgroup, until a client deletes it.
 #[test]
 fn container_stopped_by_its_runtime_ends_once_while_its_cgroup_exists() {
     let of_containerd = || RecognisedTask::container(AllocSource::Containerd, &"5e".repeat(32));
-    let exited = |number: u64| Event::Exited { number, facts: Some(facts_of(3, false, None)) };
+    let exited = |number: u64| Event::Exited { number, report: EndReport::Exit(facts_of(3, false, None)) };
     let mut path = ScriptedPath::new();
     path.begins(of_containerd(), 1).happens(named("web")).happens(Event::Emptied);
-    path.happens(Event::Exited { number: 1, facts: None });
+    path.happens(Event::Exited { number: 1, report: EndReport::Runs });
     assert_eq!(path.done(), ["query name", "show 1 as web", "query exit 1"], "its shim reports that it runs");
     path.happens(Event::Emptied).happens(exited(1)).happens(exited(2)).happens(Event::Emptied);
     assert_eq!(path.done(), ["query exit 2", "stop 1"]);
