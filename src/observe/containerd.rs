@@ -147,7 +147,7 @@ fn bundle_at(roots: &Roots, path: &str, id: &str) -> Option<ShimBundle> {
 /// this ID names this cgroup.
 pub fn named(roots: &Roots, path: &str, id: &str, otherwise: &str) -> Option<TaskNaming> {
     let ShimBundle { namespace, annotations: reported, .. } = bundle_at(roots, path, id)?;
-    let name = reported.get("nerdctl/name").filter(|name| !name.is_empty());
+    let name = reported.get("nerdctl/name").filter(|name| is_nerdctl_name(name));
     let name = name.map_or(otherwise, String::as_str).to_owned();
     let image = reported.get("io.kubernetes.cri.image-name").filter(|image| !image.is_empty()).cloned();
     // An ID is used once: without a name the image says what runs.
@@ -156,6 +156,13 @@ pub fn named(roots: &Roots, path: &str, id: &str, otherwise: &str) -> Option<Tas
     let known = TaskNaming { driver: Some("containerd".to_owned()), image, ..TaskNaming::of(&name) };
     let known = TaskNaming { workload: Some(workload), labels: reported.into_iter().collect(), ..known };
     Some(in_namespace(&namespace, known))
+}
+
+/// Whether `nerdctl` could have given this name. With `ctr` a user chooses any annotation, and the name must not be that
+/// of a container in another namespace. Source: the names of nerdctl are those of Docker: `[a-zA-Z0-9][a-zA-Z0-9_.-]*`.
+fn is_nerdctl_name(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b))
 }
 
 /// `redis` of `registry.example:5000/library/redis:7@sha256:...`.
@@ -256,6 +263,21 @@ mod tests {
         assert_eq!(workload(of_cri), ("redis".to_owned(), Some(IMAGE.to_owned())));
         let named = serde_json::json!({ "io.kubernetes.cri.image-name": IMAGE, "nerdctl/name": "cache" });
         assert_eq!(workload(named).0, "cache");
+        for (annotation, name) in [
+            ("web_1.a-b", "web_1.a-b"),
+            ("9", "9"),
+            ("build/redis", "0f"),
+            ("1000/redis", "0f"),
+            ("ns:1000", "0f"),
+            ("-web", "0f"),
+            (".web", "0f"),
+            ("web 1", "0f"),
+            ("w\u{e9}b", "0f"),
+            ("web\n", "0f"),
+            ("", "0f"),
+        ] {
+            assert_eq!(workload(serde_json::json!({ "nerdctl/name": annotation })).0, name, "{annotation:?}");
+        }
     }
 
     const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
