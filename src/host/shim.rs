@@ -191,6 +191,7 @@ fn timestamp(at: ExitTime) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixListener;
 
     use proptest::prelude::*;
@@ -260,15 +261,81 @@ mod tests {
         }
     }
 
+    /// Where root runs the tests, the listener is another user; elsewhere it is the user of the tests.
     #[test]
-    fn shim_of_another_user_is_not_queried() {
-        let own = rustix::process::geteuid().as_raw();
-        assert_eq!(Trust::Root.covers(own), own == 0);
-        if own != 0 {
-            let (state, request) = query(framed(RESPONSE, &state_message("web", STOPPED, 0)), Trust::Root);
-            assert!(state.is_err() && request.is_empty());
-        }
+    fn shim_of_another_user_gets_no_byte() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        let (socket, is_root) = (dir.path().join("s"), rustix::process::geteuid().is_root());
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let at = socket.clone();
+        let impostor = std::thread::spawn(move || {
+            if is_root {
+                let nobody = rustix::process::Uid::from_raw(65_534);
+                // Of this thread alone. The kernel makes the process non-dumpable, as for a setuid program.
+                rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+                rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable).unwrap();
+            }
+            let listener = UnixListener::bind(at).unwrap();
+            ready.send(()).unwrap();
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut received = Vec::new();
+            stream.read_to_end(&mut received).unwrap();
+            received
+        });
+        is_ready.recv().unwrap();
+        let refused = state(&socket, 3, "web").unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied, "{refused}");
+        assert_eq!(impostor.join().unwrap(), b"");
         assert!(state(Path::new("/nowhere/s"), 2, "web").is_err());
+    }
+
+    /// Much more than its timeout, on a machine that is busy.
+    const LONG: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn shim_that_is_silent_or_slow_is_left_in_time() {
+        let silent: fn(UnixStream) = |stream| {
+            std::thread::sleep(LONG);
+            drop(stream);
+        };
+        let slow: fn(UnixStream) = |mut stream| {
+            let mut answer = frame(&vec![0; LARGEST]).unwrap();
+            answer[8] = RESPONSE;
+            for byte in answer.chunks(1).take(200) {
+                std::thread::sleep(Duration::from_millis(200));
+                if stream.write_all(byte).is_err() {
+                    return;
+                }
+            }
+        };
+        for shim in [silent, slow] {
+            let dir = tempfile::tempdir().unwrap();
+            let socket = dir.path().join("s");
+            let listener = UnixListener::bind(&socket).unwrap();
+            // It ends with the process, or after its time.
+            std::thread::spawn(move || shim(listener.accept().unwrap().0));
+            let began = Instant::now();
+            let late = state_as(&socket, 3, "web", Trust::OwnUser).unwrap_err();
+            assert!(matches!(late.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut), "{late}");
+            assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
+        }
+    }
+
+    #[test]
+    fn shim_that_accepts_no_connection_is_left_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("s");
+        let listener = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&socket).unwrap()).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let began = Instant::now();
+        let connect = |_| connect(&socket, Trust::OwnUser).ok();
+        let waiting: Vec<UnixStream> = (0..100).map_while(connect).collect();
+        assert!((1..100).contains(&waiting.len()), "{}", waiting.len());
+        let full = state_as(&socket, 3, "web", Trust::OwnUser).unwrap_err();
+        assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+        assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
     }
 
     proptest! {
