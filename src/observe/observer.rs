@@ -150,6 +150,8 @@ struct CgroupMeasures;
 
 impl LifeTypes for CgroupMeasures {
     type Task = Arc<MeasuredTask>;
+    /// Inodes by the index of the hierarchy.
+    type Cgroup = Box<[(usize, u64)]>;
     type Record = EndedCgroup;
 }
 

@@ -8,7 +8,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
@@ -165,6 +165,7 @@ struct ReaderMeasures;
 
 impl LifeTypes for ReaderMeasures {
     type Task = Arc<TestLife>;
+    type Cgroup = ();
     type Record = TestRecord;
 }
 
@@ -186,6 +187,10 @@ impl PathFacts<ReaderMeasures> for RandomHost {
         self.inode.is_some()
     }
     fn is_of(&self, _: &Arc<TestLife>, raw: &TestRecord) -> bool {
+        raw.is_of
+    }
+    fn cgroup(&self, _: &Arc<TestLife>) {}
+    fn is_of_cgroup(&self, (): &(), raw: &TestRecord) -> bool {
         raw.is_of
     }
     fn admits(&self, _: &RecognisedTask, naming: &TaskNaming) -> Result<(), HiddenReason> {
@@ -226,6 +231,8 @@ struct LifeModel {
     counted: BTreeMap<String, u64>,
     /// The life on the board, and whether it is over there.
     shown: Option<(Arc<TestLife>, bool)>,
+    /// The last one whose cgroup existed at its end.
+    stopped: Weak<TestLife>,
     last_shown: u32,
     last_ended: u32,
     ends: u32,
@@ -249,6 +256,7 @@ impl LifeModel {
             totals: Totals::default(),
             counted: BTreeMap::new(),
             shown: None,
+            stopped: Weak::new(),
             last_shown: 0,
             last_ended: 0,
             ends: 0,
@@ -376,6 +384,7 @@ impl LifeModel {
                 events.extend(self.act(action));
             }
         }
+        assert!(self.stopped.upgrade().is_none(), "the readers of an ended life are kept");
         let waiting = i64::try_from(self.lives.waiting()).unwrap();
         let on_board = i64::from(self.shown.as_ref().is_some_and(|(_, is_hidden)| !is_hidden));
         assert_eq!(self.measured, waiting + on_board, "what is measured waits or is shown");
@@ -437,7 +446,10 @@ impl LifeModel {
                 let change = self.allocs.cover(PATH, Timestamp(9)).and_then(|(_, change)| change);
                 change.iter().for_each(|change| change.apply(&mut self.totals));
             }
-            Action::Stop { life, facts, .. } => return self.act(Action::End { life, facts }),
+            Action::Stop { life, facts, .. } => {
+                self.stopped = Arc::downgrade(&life.task);
+                return self.act(Action::End { life, facts });
+            }
             Action::End { life, facts } => {
                 let (task, is_hidden) = self.shown.take().expect("nothing is shown that could end");
                 assert!(is_hidden && task.number == life.task.number, "another life ends than is shown");

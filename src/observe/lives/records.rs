@@ -34,7 +34,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
 
     pub(super) fn record(&mut self, record: RemovalRecord<M>, found: RecognisedTask) {
         let Some(record) = self.add(record) else { return };
-        if self.lives.stopped.as_ref().is_some_and(|stopped| self.facts.is_of(&stopped.task, &record.raw)) {
+        if self.lives.stopped.as_ref().is_some_and(|stopped| self.facts.is_of_cgroup(&stopped.cgroup, &record.raw)) {
             return;
         }
         if self.lives.gathering.as_ref().is_some_and(|life| life.notes.has(record.hierarchy)) {

@@ -18,6 +18,8 @@ const REMOVAL: Duration = Duration::from_secs(10);
 pub(in crate::observe) trait LifeTypes: Debug + Default {
     /// The readers of a task.
     type Task: Debug + Clone;
+    /// Which cgroup a task has, without its readers.
+    type Cgroup: Debug;
     /// An end record of the kernel.
     type Record: Debug;
 }
@@ -85,8 +87,8 @@ pub(super) struct EndingLife<M: LifeTypes> {
 /// The last life that ended before its cgroup was removed: the end records of the cgroup are late.
 #[derive(Debug)]
 pub(super) struct StoppedLife<M: LifeTypes> {
-    pub(super) task: M::Task,
-    /// Of its cgroup.
+    pub(super) cgroup: M::Cgroup,
+    /// Of the cgroup at the path.
     pub(super) inode: u64,
     /// When its cgroup last existed.
     pub(super) at: Instant,
@@ -328,6 +330,9 @@ pub(in crate::observe) trait PathFacts<M: LifeTypes> {
     fn exists(&self) -> bool;
     /// Whether the record is not that of another cgroup.
     fn is_of(&self, task: &M::Task, raw: &M::Record) -> bool;
+    fn cgroup(&self, task: &M::Task) -> M::Cgroup;
+    /// Whether the record is not that of another cgroup.
+    fn is_of_cgroup(&self, cgroup: &M::Cgroup, raw: &M::Record) -> bool;
     /// Whether a measured task of this name is shown.
     fn admits(&self, found: &RecognisedTask, naming: &TaskNaming) -> Result<(), HiddenReason>;
     /// Whether a task is still shown under this new name.

@@ -66,7 +66,8 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
                 Some(inode) => {
                     self.lives.counted = None;
                     self.act(Action::Hide(Box::new(life.found.clone())));
-                    self.lives.stopped = Some(StoppedLife { task: life.task.clone(), inode, at: self.now });
+                    let cgroup = self.facts.cgroup(&life.task);
+                    self.lives.stopped = Some(StoppedLife { cgroup, inode, at: self.now });
                     self.act(Action::Stop { life, facts, emptied_at });
                     self.lives.state = State::Aside(HiddenReason::Stopped);
                 }

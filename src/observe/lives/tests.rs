@@ -39,6 +39,7 @@ struct NumberMeasures;
 
 impl LifeTypes for NumberMeasures {
     type Task = u64;
+    type Cgroup = u64;
     type Record = u64;
 }
 
@@ -61,6 +62,12 @@ impl PathFacts<NumberMeasures> for MomentHost {
     }
     fn is_of(&self, task: &u64, raw: &u64) -> bool {
         task == raw
+    }
+    fn cgroup(&self, task: &u64) -> u64 {
+        *task
+    }
+    fn is_of_cgroup(&self, cgroup: &u64, raw: &u64) -> bool {
+        cgroup == raw
     }
     fn admits(&self, _: &RecognisedTask, naming: &TaskNaming) -> Result<(), HiddenReason> {
         if naming.native == "excluded" { Err(HiddenReason::Excluded) } else { Ok(()) }
