@@ -5,8 +5,8 @@
 //! /<namespace>/<id>                                      cgroupfs driver; the ID is any name that a user chose
 //! …/<id>                                                 the same below a parent that a user chose, with nerdctl's IDs
 //! ```
-//! Except in the namespace `default`, a path of the cgroupfs driver could be any cgroup. It is a container if the bundle
-//! `<namespace>/<id>` in containerd's own directory names that cgroup.
+//! A path of the cgroupfs driver could be any cgroup. It is a container if the bundle `<namespace>/<id>` in containerd's
+//! own directory names that cgroup; in the namespace `default` also if the agent cannot read bundles.
 //!
 //! The name that `nerdctl` gave a container is in the bundle too. With the systemd driver the path does not contain the
 //! namespace, so all namespaces are searched. Names are unique in a namespace only, so every namespace except `default`
@@ -53,6 +53,7 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let name = at.name();
     let namespace = match at.bundle() {
         CgroupBundle::Of(namespace) => Some(namespace),
+        CgroupBundle::Missing => None,
         CgroupBundle::Unknown => Some(DEFAULT).filter(|default| at.depth() == 2 && at.parent() == *default),
     };
     if let Some(namespace) = namespace {
@@ -100,17 +101,32 @@ pub fn bundle_of(roots: &Roots, path: &str) -> CgroupBundle<String> {
     let is_of_docker = |namespace: &str, id: &str| namespace == OF_DOCKER && is_container_id(id);
     // Slices are systemd's, and have too many cgroups to search a bundle for each.
     let is_one = |(namespace, id): &(&str, &str)| {
-        let is_searched = *namespace != DEFAULT && !is_of_docker(namespace, id) && !namespace.ends_with(".slice");
-        is_searched && component(namespace).is_some()
+        !is_of_docker(namespace, id) && !namespace.ends_with(".slice") && component(namespace).is_some()
     };
     let is_known = |(namespace, _): &(&str, &str)| {
         BUNDLES.into_iter().any(|bundles| roots.file(bundles).join(namespace).is_dir())
     };
-    let names = |bundle: &ShimBundle| bundle.cgroup.as_deref() == Some(path);
-    let in_namespace = namespace_and_id(path).filter(is_one).filter(is_known);
-    let of_path = in_namespace.and_then(|(namespace, id)| bundles(roots, Some(namespace), id).find(names));
-    let below_parent = || bundles(roots, None, id_below_parent(path)?).find(names);
-    of_path.or_else(below_parent).map_or(CgroupBundle::Unknown, |bundle| CgroupBundle::Of(bundle.namespace))
+    let in_namespace = namespace_and_id(path).filter(is_one);
+    let of_path = in_namespace.filter(is_known).and_then(|(namespace, id)| {
+        bundles(roots, Some(namespace), id).find(|bundle| match namespace {
+            DEFAULT => bundle.may_be_at(path),
+            _ => bundle.cgroup.as_deref() == Some(path),
+        })
+    });
+    let below_parent =
+        || bundles(roots, None, id_below_parent(path)?).find(|bundle| bundle.cgroup.as_deref() == Some(path));
+    match of_path.or_else(below_parent) {
+        Some(bundle) => CgroupBundle::Of(bundle.namespace),
+        None if in_namespace.is_some_and(|(namespace, _)| namespace == DEFAULT) && are_readable(roots) => {
+            CgroupBundle::Missing
+        }
+        None => CgroupBundle::Unknown,
+    }
+}
+
+/// Whether an absent bundle is seen to be absent.
+fn are_readable(roots: &Roots) -> bool {
+    BUNDLES.into_iter().any(|bundles| std::fs::read_dir(roots.file(bundles)).is_ok())
 }
 
 /// The ID of a container below a parent that a user chose: in no place of a runtime.
@@ -299,7 +315,7 @@ mod tests {
             let (_dir, roots) = host(namespace, id, cgroup);
             match bundle_of(&roots, path) {
                 CgroupBundle::Of(of) => of == namespace,
-                CgroupBundle::Unknown => false,
+                CgroupBundle::Missing | CgroupBundle::Unknown => false,
             }
         };
         assert!(has("build", "redis", "/build/redis", "/build/redis"));
@@ -330,6 +346,27 @@ mod tests {
         assert_eq!(bundle_of(&roots, "/build/link"), CgroupBundle::Unknown);
         std::fs::write(dir.path().join("config.json"), r#"{"linux": {"cgroupsPath": "/../.."}}"#).unwrap();
         assert_eq!(bundle_of(&roots, "/../.."), CgroupBundle::Unknown);
+    }
+
+    #[test]
+    fn cgroup_of_the_namespace_default_needs_a_bundle_where_the_agent_can_read_them() {
+        let source = |roots: &Roots, path: &str| {
+            let (bundle, parts) = (bundle_of(roots, path), path.split('/').skip(1).collect::<Vec<_>>());
+            match recognise(&CgroupParts::new(&parts).with_bundle(bundle.as_deref())) {
+                Some(CgroupVerdict::Task(found)) => Some(found.naming.native),
+                other => other.map(|other| panic!("{path}: {other:?}")),
+            }
+        };
+        let (_dir, roots) = host("default", "redis", "/default/redis");
+        assert_eq!(source(&roots, "/default/redis").as_deref(), Some("redis"));
+        assert_eq!(source(&roots, "/default/web"), None);
+        let (_dir, roots) = host("default", "redis", "/build/redis");
+        assert_eq!(source(&roots, "/default/redis"), None, "the bundle names another cgroup");
+        let (_dir, roots) = host("build", "redis", "/build/redis");
+        assert_eq!(source(&roots, "/default/redis"), None);
+        // Without a directory of bundles, or with one that only root can list.
+        let nowhere = tempfile::tempdir().unwrap();
+        assert_eq!(source(&Roots::below(nowhere.path()), "/default/redis").as_deref(), Some("redis"));
     }
 
     #[test]

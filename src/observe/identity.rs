@@ -25,6 +25,8 @@ pub struct CgroupParts<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CgroupBundle<N> {
     Unknown,
+    /// The agent can read bundles, and none names it.
+    Missing,
     /// Of this namespace.
     Of(N),
 }
@@ -33,6 +35,7 @@ impl CgroupBundle<String> {
     pub fn as_deref(&self) -> CgroupBundle<&str> {
         match self {
             CgroupBundle::Unknown => CgroupBundle::Unknown,
+            CgroupBundle::Missing => CgroupBundle::Missing,
             CgroupBundle::Of(namespace) => CgroupBundle::Of(namespace),
         }
     }

@@ -340,7 +340,7 @@ impl CgroupScanner {
         }
         while let Some(path) = left.pop() {
             if !self.tree.has(&path) {
-                self.tree.set_bundle(&path, containerd::bundle_of(&self.sampling.roots, &path));
+                self.tree.set_bundle(&path, self.bundle_of(hierarchy, &path));
             }
             if path.is_empty() || self.tree.add(hierarchy, &path) {
                 // The watch comes first, so that no creation is missed between watch and scan.
@@ -352,6 +352,15 @@ impl CgroupScanner {
             known.push(path);
         }
         known
+    }
+
+    fn bundle_of(&self, hierarchy: usize, path: &str) -> CgroupBundle<String> {
+        let is_there = || self.links(hierarchy, path).is_some();
+        match containerd::bundle_of(&self.sampling.roots, path) {
+            // It is gone, and so is its bundle.
+            CgroupBundle::Missing if !is_there() => CgroupBundle::Unknown,
+            found => found,
+        }
     }
 
     /// Records whether the directory is delegated to a user. Done after its entries were read, because it may have been

@@ -149,7 +149,7 @@ fn a_cgroup_that_an_earlier_agent_showed_runs_on_without_a_process() {
     assert_eq!(shown, [true, false], "of the other one nothing is known");
 }
 
-/// The bundle of its container has no shim.
+/// It has no bundle that leads to a shim.
 #[test]
 fn emptied_container_whose_shim_does_not_answer_ends_with_unknown_outcome() {
     let mut scene = ObserverScene::new();
