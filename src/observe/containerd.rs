@@ -152,7 +152,13 @@ fn in_namespace(namespace: &str, naming: TaskNaming) -> TaskNaming {
 /// The bundle of the container with this cgroup.
 fn bundle_at(roots: &Roots, path: &str, id: &str) -> Option<ShimBundle> {
     let namespace = namespace_and_id(path).filter(|(_, name)| *name == id).map(|(namespace, _)| namespace);
-    let find = |namespace: Option<&str>| bundles(roots, namespace, id).find(|bundle| bundle.may_be_at(path));
+    let find = |namespace: Option<&str>| {
+        let (mut named, mut others): (Vec<_>, Vec<_>) = bundles(roots, namespace, id)
+            .filter(|bundle| bundle.may_be_at(path))
+            .partition(|bundle| bundle.cgroup.is_some());
+        // One without a cgroup may be that of another container of this ID, if there are several.
+        named.drain(..).next().or_else(|| others.pop().filter(|_| others.is_empty()))
+    };
     let of_path = namespace.filter(|of| *of != OF_DOCKER || !is_container_id(id)).and_then(|of| find(Some(of)));
     // Below a parent that a user chose, the path has no namespace.
     let any = || if namespace == Some(DEFAULT) { None } else { find(None) };
@@ -354,7 +360,8 @@ mod tests {
             let (bundle, parts) = (bundle_of(roots, path), path.split('/').skip(1).collect::<Vec<_>>());
             match recognise(&CgroupParts::new(&parts).with_bundle(bundle.as_deref())) {
                 Some(CgroupVerdict::Task(found)) => Some(found.naming.native),
-                other => other.map(|other| panic!("{path}: {other:?}")),
+                None => None,
+                Some(other) => panic!("{path}: {other:?}"),
             }
         };
         let (_dir, roots) = host("default", "redis", "/default/redis");
@@ -393,6 +400,23 @@ mod tests {
         let of_other = format!("other.slice:nerdctl:{ID}");
         assert_eq!(name("shop", ID, &of_other, &scope), None, "the bundle of another slice");
         assert_eq!(name("build", "redis", "/default/redis", "/default/redis"), None, "the bundle of another namespace");
+    }
+
+    #[test]
+    fn bundle_without_a_cgroup_is_used_only_if_no_other_one_may_be_meant() {
+        let (_dir, roots) = host("shop", ID, &format!("/jobs/{ID}"));
+        let add = |namespace: &str, spec: serde_json::Value| {
+            let bundle = roots.file(BUNDLES[0]).join(namespace).join(ID);
+            std::fs::create_dir_all(&bundle).unwrap();
+            std::fs::write(bundle.join("config.json"), spec.to_string()).unwrap();
+        };
+        let namespace = |path: &str| bundle_at(&roots, path, ID).map(|bundle| bundle.namespace);
+        add("a", serde_json::json!({}));
+        assert_eq!(namespace(&format!("/jobs/{ID}")).as_deref(), Some("shop"), "the one that names it");
+        assert_eq!(namespace(&format!("/elsewhere/{ID}")).as_deref(), Some("a"), "the only one that may be meant");
+        add("z", serde_json::json!({ "linux": {} }));
+        assert_eq!(namespace(&format!("/elsewhere/{ID}")), None);
+        assert_eq!(namespace(&format!("/jobs/{ID}")).as_deref(), Some("shop"));
     }
 
     #[test]
