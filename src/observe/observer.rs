@@ -34,6 +34,7 @@ use self::pace::TurnPace;
 use self::parents::ParentTable;
 use self::shares::UserQuotas;
 use super::Config;
+use super::exits::EndReport;
 use super::identity::{AllocCgroup, TaskNaming};
 use super::journal::{ObservedJournal, RecordLocation};
 use super::lives::{AllLives, Event, LifeTypes, Lives};
@@ -183,6 +184,8 @@ struct ObserverThread {
     numbers: Cell<u64>,
     /// Where the last round of checks of empty cgroups stopped, and the number of rounds.
     check_round: (String, usize),
+    /// The emptied task that was answered last.
+    last_answered: String,
     shares: UserQuotas,
     /// `None`: processes without a cgroup are not observed.
     processes: Option<ProcessGroups>,
@@ -225,6 +228,7 @@ impl ObserverThread {
             lives: AllLives::default(),
             numbers: Cell::new(0),
             check_round: (String::new(), 0),
+            last_answered: String::new(),
             shares,
             processes,
             parents: all_parents,
@@ -336,7 +340,12 @@ impl ObserverThread {
                     let naming = naming.map(|naming| Box::new(user.into_iter().fold(*naming, TaskNaming::of_user)));
                     self.happens(&path, Event::Named(naming));
                 }
-                SourceReply::Exit(path, number, report) => self.happens(&path, Event::Exited { number, report }),
+                SourceReply::Exit(path, number, report) => {
+                    if report != EndReport::Late && self.lives.get(&path).is_some_and(Lives::is_emptied) {
+                        self.last_answered.clone_from(&path);
+                    }
+                    self.happens(&path, Event::Exited { number, report });
+                }
                 SourceReply::Renamed(ids) => self.renamed(&ids),
                 SourceReply::Restarting(requested_at, ids) => self.set_waits(requested_at, &ids),
                 SourceReply::Waiting(all) => self.show_waiting(all),

@@ -389,6 +389,10 @@ impl<M: LifeTypes> Lives<M> {
     pub(in crate::observe) fn recovered_since(&self) -> Option<Timestamp> {
         self.recovered.as_ref().and_then(|recovered| recovered.since)
     }
+    /// Its runtime is queried whether it has stopped it.
+    pub(in crate::observe) fn is_emptied(&self) -> bool {
+        self.emptied.is_some()
+    }
     /// In a place that has to be cleared once the task is gone.
     pub(in crate::observe) fn is_placed(&self) -> bool {
         self.leaving.is_some() || !matches!(self.state, State::Absent | State::Covered { .. })
