@@ -338,10 +338,75 @@ mod tests {
         assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
     }
 
+    /// One change of an answer.
+    #[derive(Debug, Clone)]
+    enum Mutation {
+        Set(prop::sample::Index, u8),
+        Insert(prop::sample::Index, Vec<u8>),
+        Cut(prop::sample::Index),
+        Repeat(prop::sample::Index),
+    }
+
+    fn mutation() -> impl Strategy<Value = Mutation> {
+        let index = any::<prop::sample::Index>;
+        // Lengths, tags and numbers that do not end.
+        let piece = prop_oneof![Just(vec![0xff; 11]), Just(vec![0x0a, 0x7f]), prop::collection::vec(any::<u8>(), 1..8)];
+        prop_oneof![
+            4 => (index(), any::<u8>()).prop_map(|(at, byte)| Mutation::Set(at, byte)),
+            2 => (index(), piece).prop_map(|(at, piece)| Mutation::Insert(at, piece)),
+            1 => index().prop_map(Mutation::Cut),
+            1 => index().prop_map(Mutation::Repeat),
+        ]
+    }
+
+    fn mutated(mut bytes: Vec<u8>, mutations: &[Mutation]) -> Vec<u8> {
+        for mutation in mutations {
+            if bytes.is_empty() {
+                break;
+            }
+            match mutation {
+                Mutation::Set(at, byte) => bytes[at.index(bytes.len())] = *byte,
+                Mutation::Insert(at, piece) => {
+                    let at = at.index(bytes.len());
+                    drop(bytes.splice(at..at, piece.iter().copied()));
+                }
+                Mutation::Cut(at) => bytes.truncate(at.index(bytes.len())),
+                Mutation::Repeat(at) => bytes.extend_from_within(at.index(bytes.len())..),
+            }
+        }
+        bytes
+    }
+
     proptest! {
         #[test]
         fn no_answer_panics(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             let _ = answer(&bytes, "web");
+        }
+
+        /// Of a valid answer, with any numbers.
+        #[test]
+        fn no_mutated_answer_panics_and_each_end_has_a_code_of_a_process(
+            numbers in any::<(i32, u32, i64, i32)>(),
+            is_stopped in any::<bool>(),
+            mutations in prop::collection::vec(mutation(), 0..4),
+        ) {
+            let (status, exit_status, seconds, nanos) = numbers;
+            let status = if is_stopped { STOPPED } else { status };
+            let exited_at = Some(ExitTime { seconds, nanos });
+            let state = StateResponse { id: "web".to_owned(), status, exit_status, exited_at };
+            let valid = Response { status: None, payload: state.encode_to_vec() }.encode_to_vec();
+            let head: [u8; HEAD] = framed(RESPONSE, &valid)[..HEAD].try_into().unwrap();
+            prop_assert_eq!(length_of(head).unwrap(), valid.len());
+            if let Ok(ShimState::Stopped { code, .. }) = answer(&valid, "web") {
+                prop_assert!(status == STOPPED && u32::from(code) == exit_status);
+            } else {
+                prop_assert!(status != STOPPED || exit_status > 255);
+            }
+            let _ = answer(&mutated(valid, &mutations), "web");
+            let head: Result<[u8; HEAD], _> = mutated(head.to_vec(), &mutations).try_into();
+            if let Ok(length) = head.map_err(|_| ()).and_then(|head| length_of(head).map_err(|_| ())) {
+                prop_assert!(length <= LARGEST);
+            }
         }
     }
 }
