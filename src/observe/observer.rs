@@ -318,6 +318,10 @@ impl ObserverThread {
             let at = self.scanner.tree().has(path).then(|| self.parts.clock.now());
             self.happens(path, Event::Made(at));
         }
+        self.process_changed_events(changed);
+    }
+
+    fn process_changed_events(&mut self, changed: &[String]) {
         // A process that moves between cgroups changes each of them thousands of times a second.
         let changed: BTreeSet<&String> = changed.iter().collect();
         for path in changed {
@@ -367,8 +371,9 @@ impl ObserverThread {
         self.query_restarts();
         self.read_freezers();
         self.check_all_emptied();
-        self.scanner.sweep();
+        let changed = self.scanner.sweep();
         self.find_removed();
+        self.process_changed_events(&changed);
         self.lives.to_sweep().iter().for_each(|path| self.happens(path, Event::Sweep));
         self.forget_totals(now);
         self.allocs.forget_earlier(self.parts.clock.now());

@@ -114,6 +114,9 @@ impl CgroupScanner {
         }
         // A cgroup that was removed unwatched is new when it appears again.
         self.unwatched.retain(|(_, path)| self.tree.has(path));
+        // The end of a watch may have been missed as well.
+        self.watches.retain(|(_, path), _| path.is_empty() || self.tree.has(path));
+        self.directories.retain(|watch, at| self.watches.get(at) == Some(watch));
     }
 
     /// The changes since the last call.
@@ -166,19 +169,20 @@ impl CgroupScanner {
         }
     }
 
-    /// Scans for changes that inotify did not report.
-    pub fn sweep(&mut self) {
+    /// Scans for changes that inotify did not report. Returns tasks whose `cgroup.events` may have changed unreported.
+    pub fn sweep(&mut self) -> Vec<String> {
         self.tree.forget_removed();
         if std::mem::take(&mut self.is_blind) {
             // Without watches it stays true.
             self.is_blind = self.watch.is_none();
-            return self.scan();
+            self.scan();
+            return self.listen_again();
         }
         let cgroup_set_generation =
             self.sampling.kernel_pass().and_then(|pass| pass.cgroup_set_generation(&self.walked));
         let earlier = std::mem::replace(&mut self.cgroup_set_generation, cgroup_set_generation);
         if cgroup_set_generation.is_some() && cgroup_set_generation == earlier {
-            return;
+            return Vec::new();
         }
         let grown: Vec<(usize, String)> = self
             .settled
@@ -191,6 +195,15 @@ impl CgroupScanner {
             self.settled.remove(path);
             self.enter(*hierarchy, path);
         }
+        Vec::new()
+    }
+
+    /// Another cgroup may be at a path whose watch is that of an earlier one.
+    fn listen_again(&mut self) -> Vec<String> {
+        self.event_watches.clear();
+        let paths: Vec<String> = std::mem::take(&mut self.event_watch_of).into_keys().collect();
+        paths.iter().for_each(|path| self.listen(path));
+        paths
     }
 
     /// It is a task now: watches its `cgroup.events` where possible. `plain`: a plain cgroup, whose directory need not
@@ -321,6 +334,15 @@ impl CgroupScanner {
 
     fn links(&self, hierarchy: usize, path: &str) -> Option<u64> {
         Some(self.directory(hierarchy, path)?.symlink_metadata().ok()?.nlink())
+    }
+
+    /// The queue is full. Returns the number of lost events.
+    #[cfg(test)]
+    pub(super) fn lose_events(&mut self) -> usize {
+        let mut lost = 0;
+        self.watch.as_ref().unwrap().read(|_| lost += 1).unwrap();
+        self.is_blind = true;
+        lost
     }
 
     /// Size of each table.

@@ -149,6 +149,25 @@ fn a_cgroup_that_an_earlier_agent_showed_runs_on_without_a_process() {
     assert_eq!(shown, [true, false], "of the other one nothing is known");
 }
 
+/// The queue of events was full: neither the removal of a cgroup nor the next one at its path was reported.
+///
+/// Promise (Observed workloads): A process in a cgroup is found after lost events too
+#[test]
+fn process_of_a_cgroup_that_was_replaced_unreported_is_found() {
+    let mut scene = ObserverScene::new();
+    scene.make(0, false);
+    [1, 25, 25].iter().for_each(|ms| scene.turn(*ms));
+    assert_eq!(scene.work.allocs.id("/batch/0"), None, "it is empty");
+    std::fs::remove_dir_all(scene.cgroup(0)).unwrap();
+    scene.make(0, true);
+    let lost = scene.work.scanner.lose_events();
+    assert!(lost > 0);
+    let before = scene.work.scanner.sizes();
+    [10_001, 1, 25].iter().for_each(|ms| scene.turn(*ms));
+    assert!(scene.work.allocs.id("/batch/0").is_some(), "it has a process");
+    assert_eq!(scene.work.scanner.sizes()[3..5], before[3..5], "one watch of its file");
+}
+
 /// It has no bundle that leads to a shim.
 #[test]
 fn emptied_container_whose_shim_does_not_answer_ends_with_unknown_outcome() {
