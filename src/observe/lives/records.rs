@@ -22,7 +22,16 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         if let Some(task) = task {
             return self.act(Action::Add { task, raw: record.raw, is_below: true });
         }
-        if self.is_late_record(record.hierarchy) || matches!(self.lives.state, State::Aside(HiddenReason::Stopped)) {
+        let is_of_ended = match &self.lives.state {
+            State::Aside(HiddenReason::Stopped) => true,
+            State::Absent
+            | State::Empty { .. }
+            | State::Aside(HiddenReason::Limit | HiddenReason::Excluded | HiddenReason::Undecided)
+            | State::Naming { .. }
+            | State::Shown(_)
+            | State::Covered { .. } => false,
+        };
+        if is_of_ended || self.is_late_record(record.hierarchy) {
             return;
         }
         let life = self.gather(found);

@@ -1,4 +1,5 @@
-//! What each event does in each state. Each function answers every state: a new one stops the build here.
+//! What each event does in each state. Where the state decides what an event does, the match names every state: a new
+//! one stops the build here. A condition on one state alone is no such match.
 
 use std::time::{Duration, Instant};
 
@@ -85,8 +86,9 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         // Another cgroup was created at the path, so the first one is gone.
         if self.lives.leaving.take().is_some() {
             self.leave();
-            if let State::Empty { .. } | State::Aside(_) = self.lives.state {
-                self.lives.state = State::Absent;
+            match &self.lives.state {
+                State::Empty { .. } | State::Aside(_) => self.lives.state = State::Absent,
+                State::Absent | State::Naming { .. } | State::Shown(_) | State::Covered { .. } => {}
             }
         } else {
             self.leave_stopped();
@@ -108,7 +110,14 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
     fn removed(&mut self) {
         (self.lives.made, self.lives.above) = (None, None);
         self.lives.leaving = Some(self.now);
-        let is_unchecked = matches!(self.lives.state, State::Absent) && self.lives.check_at.is_some();
+        let is_unchecked = match &self.lives.state {
+            State::Absent => self.lives.check_at.is_some(),
+            State::Empty { .. }
+            | State::Aside(_)
+            | State::Naming { .. }
+            | State::Shown(_)
+            | State::Covered { .. } => false,
+        };
         if is_unchecked && !self.facts.is_scanned() {
             self.lives.check_at = None;
             self.act(Action::Miss(EndMissed::Unseen));
@@ -314,9 +323,17 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
 
     /// It may have another name now.
     fn query_again(&mut self) {
-        if let State::Shown(life) = &self.lives.state {
-            let found = Some(Box::new(life.found.clone()));
-            self.act(Action::QueryName { found, again: true });
+        match &self.lives.state {
+            State::Shown(life) => {
+                let found = Some(Box::new(life.found.clone()));
+                self.act(Action::QueryName { found, again: true });
+            }
+            // It is queried, or not shown under a name.
+            State::Naming { .. }
+            | State::Absent
+            | State::Empty { .. }
+            | State::Aside(_)
+            | State::Covered { .. } => {}
         }
     }
 
@@ -415,8 +432,14 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         if self.lives.retry.is_some_and(|retry| retry.next <= now) {
             self.retry();
         }
-        if matches!(&self.lives.state, State::Naming { until, .. } if *until <= now) {
-            self.show_now(None);
+        match &self.lives.state {
+            State::Naming { until, .. } if *until <= now => self.show_now(None),
+            State::Naming { .. }
+            | State::Absent
+            | State::Empty { .. }
+            | State::Aside(_)
+            | State::Shown(_)
+            | State::Covered { .. } => {}
         }
         if self.lives.removed_unnamed.as_ref().is_some_and(|late| late.until <= now) {
             self.show_late(None);

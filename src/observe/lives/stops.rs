@@ -84,9 +84,17 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
 
     pub(super) fn occupied(&mut self) {
         self.leave_stopped();
-        if matches!(self.lives.state, State::Aside(HiddenReason::Stopped)) {
-            self.lives.state = State::Absent;
-            self.count_from_now();
+        match &self.lives.state {
+            State::Aside(HiddenReason::Stopped) => {
+                self.lives.state = State::Absent;
+                self.count_from_now();
+            }
+            State::Absent
+            | State::Empty { .. }
+            | State::Aside(HiddenReason::Limit | HiddenReason::Excluded | HiddenReason::Undecided)
+            | State::Naming { .. }
+            | State::Shown(_)
+            | State::Covered { .. } => {}
         }
         self.check_at(self.now);
     }
@@ -94,11 +102,17 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
     /// A stopped life hides no other cgroup than its own, even if the removal of that was not reported.
     pub(super) fn leave_stopped(&mut self) {
         let is_own = |stopped: &StoppedLife<M>| self.facts.inode() == Some(stopped.inode);
-        if matches!(self.lives.state, State::Aside(HiddenReason::Stopped))
-            && !self.lives.stopped.as_ref().is_some_and(is_own)
-        {
-            self.lives.state = State::Absent;
-            self.check_at(self.now);
+        match &self.lives.state {
+            State::Aside(HiddenReason::Stopped) if !self.lives.stopped.as_ref().is_some_and(is_own) => {
+                self.lives.state = State::Absent;
+                self.check_at(self.now);
+            }
+            State::Absent
+            | State::Empty { .. }
+            | State::Aside(_)
+            | State::Naming { .. }
+            | State::Shown(_)
+            | State::Covered { .. } => {}
         }
     }
 }
