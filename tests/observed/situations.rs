@@ -283,6 +283,45 @@ fn assert_waits_for_its_restart(docker: &Docker, agent: &Agent) {
     docker.docker(&["rm", "-f", of.name]);
 }
 
+/// Of the agent and the engine at once. An engine without live restore stops what runs when it starts, which an agent
+/// that is there first sees.
+fn assert_over_both(docker: &mut Docker, agent: &mut Agent) {
+    let of = |is, name| ended(is, name, OBEYS, ("killed", 7));
+    let first = of("restart of both, the agent first", "agent-first");
+    let second = "restart of both, the engine first";
+    assert_documented(HEADING, &first);
+    let row = documented(HEADING, second);
+    assert!(row.contains("not shown") && row.contains("`unknown`"), "{row}");
+    for name in [first.name, "engine-first"] {
+        let started = docker.start(name, &[], OBEYS);
+        assert!(started.status.success(), "{started:?}");
+        let id = format!("docker:{name}");
+        let began = |agent: &Agent| {
+            let body = agent.metrics();
+            body.one("allostat_task_start_time_seconds", &[("alloc_id", &*id)]).map(Sample::f64)
+        };
+        let before = wait_for("it to be shown", long(), || began(agent));
+        agent.terminate();
+        docker.kill();
+        if name == first.name {
+            agent.start_again();
+            assert_eq!(wait_for("it to be shown again", long(), || began(agent)), before);
+            docker.start_again();
+            assert_as_engine(docker, agent, &first);
+            continue;
+        }
+        docker.start_again();
+        wait_for("its end", long(), || docker.inspected(name).filter(|reported| reported.state == "dead"));
+        agent.start_again();
+        let exits = |outcome| {
+            let labels = [("workload", name), ("source", "docker"), ("outcome", outcome)];
+            agent.metrics().one("allostat_workload_exits_total", &labels).map(Sample::f64)
+        };
+        wait_for("its end to be counted", long(), || (exits("unknown") == Some(1.0)).then_some(()));
+        assert!(find(agent, &id).is_none() && exits("killed").is_none_or(|exits| exits == 0.0));
+    }
+}
+
 /// It has no cgroup that an agent could find at its start. The pauses grow, so that one of them is long enough.
 fn assert_is_found_waiting(docker: &Docker, agent: &mut Agent) {
     let started = docker.start("waits", &["--restart=always"], "exit 5");
@@ -374,5 +413,6 @@ fn container_in_each_documented_situation_is_shown_as_docker_inspect_has_it() {
         let stopped = Situation { status: "complete", state: "dead", end, lives: of.lives + 1, ..(*of).clone() };
         assert_as_engine(&docker, &agent, &stopped);
     }
+    assert_over_both(&mut docker, &mut agent);
     agent.stop();
 }
