@@ -211,6 +211,11 @@ pub fn assert_as_engine<E: Engine>(engine: &E, agent: &Agent, of: &Situation) {
 
 /// Brings all of them about at once.
 pub fn assert_each_as_engine<E: Engine>(engine: &E, agent: &Agent, all: &[Situation]) {
+    begin_each(engine, agent, all);
+    all.iter().for_each(|of| assert_as_engine(engine, agent, of));
+}
+
+pub fn begin_each<E: Engine>(engine: &E, agent: &Agent, all: &[Situation]) {
     for Situation { is, name, options, script, .. } in all {
         let started = engine.start(name, options, script);
         assert!(started.status.success(), "{is}: {started:?}");
@@ -225,7 +230,6 @@ pub fn assert_each_as_engine<E: Engine>(engine: &E, agent: &Agent, all: &[Situat
             assert!(done.status.success(), "{is}: {done:?}");
         }
     }
-    all.iter().for_each(|of| assert_as_engine(engine, agent, of));
 }
 
 /// The row of a situation in the table below this heading.
