@@ -88,9 +88,13 @@ impl Ctr {
     }
     /// `None`: it has no task.
     fn status(&self, name: &str) -> Option<String> {
+        self.listed(name, 2)
+    }
+    /// A column of the list of tasks: name, process, status.
+    fn listed(&self, name: &str, column: usize) -> Option<String> {
         let list = String::from_utf8(self.ctr(&["task", "list"]).stdout).unwrap();
         let mut rows = list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-        rows.find(|row| row[0] == name).map(|row| row[2].to_owned())
+        rows.find(|row| row[0] == name).map(|row| row[column].to_owned())
     }
     fn kill_shim(&self, name: &str) -> Output {
         let words = ["-namespace", SPACE, "-id", name].join("\0");
@@ -386,6 +390,7 @@ fn container_of_containerd_in_each_documented_situation_is_as_its_events_are() {
     shown.sort();
     assert_eq!(shown, ids);
     assert_over_restarts(&mut ctr, &mut agent, &all);
+    assert_without_a_shim(&mut ctr, &agent);
     agent.stop();
 }
 
@@ -434,6 +439,26 @@ fn assert_over_restarts(ctr: &mut Ctr, agent: &mut Agent, all: &[Situation]) {
     let resumed = ctr.ctr(&["task", "resume", "paused"]);
     assert!(resumed.status.success(), "{resumed:?}");
     assert_as_engine(ctr, agent, &running("", "paused", &[]));
+}
+
+/// Neither containerd nor the shim is left to report the exit of its task or to remove the cgroup.
+fn assert_without_a_shim(ctr: &mut Ctr, agent: &Agent) {
+    let (is, name) = ("containerd and its shim are killed, then its process", "unreported");
+    let row = documented(HEADING, is);
+    assert!(row.contains("| `complete` | `unknown`"), "{row}");
+    let started = ctr.start(name, &[], "sleep 1000");
+    assert!(started.status.success(), "{started:?}");
+    let with_status = |status: &str| find(agent, &ctr.id(name)).filter(|alloc| alloc["status"] == status);
+    wait_for(is, long(), || with_status("running"));
+    let pid = ctr.listed(name, 1).unwrap();
+    ctr.containerd.kill();
+    for killed in [ctr.kill_shim(name), Command::new("kill").args(["-KILL", &pid]).output().unwrap()] {
+        assert!(killed.status.success(), "{killed:?}");
+    }
+    let alloc = wait_for(is, long(), || with_status("complete"));
+    let exit = &alloc["tasks"][name]["last_exit"];
+    assert!(exit["outcome"] == "unknown" && exit["status"]["code"].is_null(), "{alloc:#}");
+    ctr.kill_and_start_again();
 }
 
 /// The annotations of a pod, as containerd's CRI writes them. A user who may start a container can choose them.
