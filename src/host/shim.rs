@@ -271,9 +271,9 @@ mod tests {
         let at = socket.clone();
         let impostor = std::thread::spawn(move || {
             if is_root {
-                let nobody = rustix::process::Uid::from_raw(65_534);
+                let other = rustix::process::Uid::from_raw(65_534);
                 // Of this thread alone. The kernel makes the process non-dumpable, as for a setuid program.
-                rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+                rustix::thread::set_thread_res_uid(other, other, other).unwrap();
                 rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable).unwrap();
             }
             let listener = UnixListener::bind(at).unwrap();
