@@ -5,8 +5,8 @@
 //! /<namespace>/<id>                                      cgroupfs driver; the ID is any name that a user chose
 //! …/<id>                                                 the same below a parent that a user chose, with nerdctl's IDs
 //! ```
-//! A path of the cgroupfs driver could be any cgroup. It is a container if the bundle `<namespace>/<id>` in containerd's
-//! own directory names that cgroup; in the namespace `default` also if the agent cannot read bundles.
+//! A path of the cgroupfs driver could be any cgroup. It is a container if the bundle `<namespace>/<id>` in
+//! containerd's own directory names that cgroup; in the namespace `default` also if the agent cannot read bundles.
 //!
 //! The name that `nerdctl` gave a container is in the bundle too. With the systemd driver the path does not contain the
 //! namespace, so all namespaces are searched. Names are unique in a namespace only, so every namespace except `default`
@@ -20,7 +20,9 @@ use std::path::PathBuf;
 
 use super::ObservedSource;
 use super::exits::facts_of;
-use super::identity::{CgroupBundle, CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id, is_number};
+use super::identity::{
+    CgroupBundle, CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id, is_number,
+};
 use super::runtime_json;
 use super::runtime_queries::{EndAnswer, QueryTarget, Runtime};
 use crate::host::roots::Roots;
@@ -103,9 +105,8 @@ pub fn bundle_of(roots: &Roots, path: &str) -> CgroupBundle<String> {
     let is_one = |(namespace, id): &(&str, &str)| {
         !is_of_docker(namespace, id) && !namespace.ends_with(".slice") && component(namespace).is_some()
     };
-    let is_known = |(namespace, _): &(&str, &str)| {
-        BUNDLES.into_iter().any(|bundles| roots.file(bundles).join(namespace).is_dir())
-    };
+    let is_known =
+        |(namespace, _): &(&str, &str)| BUNDLES.into_iter().any(|bundles| roots.file(bundles).join(namespace).is_dir());
     let in_namespace = namespace_and_id(path).filter(is_one);
     let of_path = in_namespace.filter(is_known).and_then(|(namespace, id)| {
         bundles(roots, Some(namespace), id).find(|bundle| match namespace {
@@ -153,11 +154,11 @@ fn in_namespace(namespace: &str, naming: TaskNaming) -> TaskNaming {
 fn bundle_at(roots: &Roots, path: &str, id: &str) -> Option<ShimBundle> {
     let namespace = namespace_and_id(path).filter(|(_, name)| *name == id).map(|(namespace, _)| namespace);
     let find = |namespace: Option<&str>| {
-        let (mut named, mut others): (Vec<_>, Vec<_>) = bundles(roots, namespace, id)
+        let (named, mut others): (Vec<_>, Vec<_>) = bundles(roots, namespace, id)
             .filter(|bundle| bundle.may_be_at(path))
             .partition(|bundle| bundle.cgroup.is_some());
         // One without a cgroup may be that of another container of this ID, if there are several.
-        named.drain(..).next().or_else(|| others.pop().filter(|_| others.is_empty()))
+        named.into_iter().next().or_else(|| others.pop().filter(|_| others.is_empty()))
     };
     let of_path = namespace.filter(|of| *of != OF_DOCKER || !is_container_id(id)).and_then(|of| find(Some(of)));
     // Below a parent that a user chose, the path has no namespace.
@@ -180,8 +181,9 @@ pub fn named(roots: &Roots, path: &str, id: &str, otherwise: &str) -> Option<Tas
     Some(in_namespace(&namespace, known))
 }
 
-/// Whether `nerdctl` could have given this name. With `ctr` a user chooses any annotation, and the name must not be that
-/// of a container in another namespace. Source: the names of nerdctl are those of Docker: `[a-zA-Z0-9][a-zA-Z0-9_.-]*`.
+/// Whether `nerdctl` could have given this name. With `ctr` a user chooses any annotation, and the name must not be
+/// that of a container in another namespace. Source: the names of nerdctl are those of Docker:
+/// `[a-zA-Z0-9][a-zA-Z0-9_.-]*`.
 fn is_nerdctl_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b))

@@ -160,7 +160,11 @@ fn assert_page() {
         ("`podman rename`", "`name` follows", ""),
         ("ends with a code, or by a signal", "`complete` for 0,", "`success` or `error`"),
         ("`podman run --rm`", "the same", "the same"),
-        ("`podman stop`, `kill`, `restart`, `rm --force`", "`complete` if Podman", "`killed`, otherwise `error`; its own"),
+        (
+            "`podman stop`, `kill`, `restart`, `rm --force`",
+            "`complete` if Podman",
+            "`killed`, otherwise `error`; its own",
+        ),
         ("OOM kill of its first process", "`failed`", "`oom`, 137"),
         ("OOM kill of a child", "by the code", "with the OOM kill"),
         ("`--restart`, ends with 4", "`failed`", "`error`, 4; each life"),

@@ -112,11 +112,9 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         self.lives.leaving = Some(self.now);
         let is_unchecked = match &self.lives.state {
             State::Absent => self.lives.check_at.is_some(),
-            State::Empty { .. }
-            | State::Aside(_)
-            | State::Naming { .. }
-            | State::Shown(_)
-            | State::Covered { .. } => false,
+            State::Empty { .. } | State::Aside(_) | State::Naming { .. } | State::Shown(_) | State::Covered { .. } => {
+                false
+            }
         };
         if is_unchecked && !self.facts.is_scanned() {
             self.lives.check_at = None;
@@ -329,11 +327,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
                 self.act(Action::QueryName { found, again: true });
             }
             // It is queried, or not shown under a name.
-            State::Naming { .. }
-            | State::Absent
-            | State::Empty { .. }
-            | State::Aside(_)
-            | State::Covered { .. } => {}
+            State::Naming { .. } | State::Absent | State::Empty { .. } | State::Aside(_) | State::Covered { .. } => {}
         }
     }
 

@@ -535,8 +535,7 @@ fn recovered_cgroup_with_usage_counted_elsewhere_counts_from_the_agent_start() {
 /// Below a parent that a user chose, a container of containerd is taken for one of Docker until it is named.
 #[test]
 fn end_of_a_container_is_queried_at_the_source_of_its_name() {
-    let of_containerd =
-        || TaskNaming { source: Some(AllocSource::Containerd), ..TaskNaming::of("build/0123456789ab") };
+    let of_containerd = || TaskNaming { source: Some(AllocSource::Containerd), ..TaskNaming::of("build/0123456789ab") };
     let name = |path: &mut ScriptedPath| {
         path.happens(Event::Named(Some(Box::new(of_containerd()))));
     };
@@ -545,7 +544,8 @@ fn end_of_a_container_is_queried_at_the_source_of_its_name() {
     let mut late = ScriptedPath::new();
     name(late.begins(container(), 1).after(2_000).happens(Event::Due));
     for mut path in [early, late] {
-        path.happens(Event::Emptied).happens(Event::Exited { number: 1, report: EndReport::Exit(facts_of(3, false, None)) });
+        path.happens(Event::Emptied)
+            .happens(Event::Exited { number: 1, report: EndReport::Exit(facts_of(3, false, None)) });
         let done = path.done();
         assert_eq!(done[done.len() - 2..], ["query exit 1", "stop 1"]);
     }

@@ -206,7 +206,12 @@ fn situations() -> Vec<Situation> {
         },
         Situation {
             options: &["--cgroup", PLACE],
-            ..ended("below a parent (`nerdctl run --cgroup-parent`), ends with 6", ID, "sleep 0.5; exit 6", ("error", 6))
+            ..ended(
+                "below a parent (`nerdctl run --cgroup-parent`), ends with 6",
+                ID,
+                "sleep 0.5; exit 6",
+                ("error", 6),
+            )
         },
         Situation { then: &[&["task", "kill", "%"]], ..ended("`ctr task kill`, obeyed", "obeys", OBEYS, ("error", 7)) },
         killed("`ctr task kill --signal KILL`", "killed", &[KILL]),
