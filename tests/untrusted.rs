@@ -4,7 +4,7 @@
 // What a test needs must be there.
 #![allow(clippy::unwrap_used)]
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use allostat::host::http::{Address, Client};
 use allostat::host::peer::Trust;
+use allostat::host::shim;
 use allostat::host::untrusted::{self, RuntimeDirectory};
 use allostat::kernel::cgroup::{
     blkio, cpu_max, cpu_stat, cpuacct, cpuset, io_stat, limit, memory_events, memory_stat, oom_control, pids_events,
@@ -82,6 +83,8 @@ const GOOD: &[&[u8]] = &[
     b"0.10 0.20 0.30 1/234 5678\n100 0 9223372036854775807\nmax 100000\n",
     b"NOMAD_JOB_ID=web\0NOMAD_ALLOC_ID=x\0SECRET=y\0",
     b"machine-qemu-1-web.scope",
+    b"\x12\x0e\x0a\x03web\x20\x03\x48\x89\x01\x52\x02\x08\x05",
+    b"\0\0\0\x10\0\0\0\x01\x02\0\x12\x0e\x0a\x03web\x20\x03\x48\x89\x01\x52\x02\x08\x05",
     b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-type: application/json\r\n\r\n{}",
     b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
 ];
@@ -157,7 +160,7 @@ fn input(random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// Files and a server that have the input.
+/// Files and two servers that have the input.
 struct Place {
     directory: PathBuf,
     runtime: RuntimeDirectory,
@@ -179,6 +182,19 @@ impl Place {
                 }
                 let answer = shown.lock().unwrap().clone();
                 // The client may leave in the middle of it.
+                let _ = stream.write_all(&answer);
+            }
+        });
+        let (listener, shown) = (UnixListener::bind(directory.join("shim")).unwrap(), Arc::clone(&answer));
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                // Of a request: the length, a stream and flags, and as many bytes.
+                let mut head = [0; 10];
+                if stream.read_exact(&mut head).is_ok() {
+                    let length = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
+                    let _ = std::io::copy(&mut (&stream).take(length.into()), &mut std::io::sink());
+                }
+                let answer = shown.lock().unwrap().clone();
                 let _ = stream.write_all(&answer);
             }
         });
@@ -241,6 +257,16 @@ const SLOW: &[Taker] = &[
         if let Ok(answer) = client.get("/v1/node", &[]) {
             assert!(answer.body.len() <= LIMIT);
         }
+    }),
+    // Behind which root listens, if it runs the tests.
+    ("shim::state", |place, bytes| {
+        // Each second one is the content of a frame that is right.
+        let length = u32::try_from(bytes.len()).unwrap().to_be_bytes();
+        let head = [&length[..], &[0, 0, 0, 1, 2, 0]].concat();
+        let head = if bytes.len() % 2 == 0 { head } else { Vec::new() };
+        *place.answer.lock().unwrap() = [&head, bytes].concat();
+        let found = shim::state(&place.directory.join("shim"), 3, "web");
+        assert!(found.is_err() || bytes.windows(3).any(|part| part == b"web"), "of another task");
     }),
 ];
 const RARELY: usize = 50;

@@ -256,6 +256,10 @@ impl CgroupFiles {
         self.directories.iter().find(|place| place.hierarchy == hierarchy).map(|place| place.inode)
     }
 
+    pub(super) fn inodes(&self) -> Box<[(usize, u64)]> {
+        self.directories.iter().map(|place| (place.hierarchy, place.inode)).collect()
+    }
+
     /// Whether the path still leads to the same cgroup in every hierarchy.
     pub(super) fn is_same_cgroup(&self) -> bool {
         let path = self.path.relative();

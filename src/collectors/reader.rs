@@ -428,6 +428,14 @@ impl TaskReader {
         }
     }
 
+    /// Of its cgroup, by the index of the hierarchy.
+    pub fn inodes(&self) -> Box<[(usize, u64)]> {
+        match &lock(&self.inner).source {
+            ReadingSource::Cgroup { files, .. } => files.inodes(),
+            ReadingSource::Processes(_) | ReadingSource::Reported(_) => Box::default(),
+        }
+    }
+
     /// Applies the final values of a removed cgroup, from the record of one hierarchy. Reads no file.
     pub fn end(&self, ended: &EndedCgroup, at: Timestamp) {
         let mut inner = lock(&self.inner);

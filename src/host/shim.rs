@@ -191,6 +191,7 @@ fn timestamp(at: ExitTime) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixListener;
 
     use proptest::prelude::*;
@@ -260,21 +261,152 @@ mod tests {
         }
     }
 
+    /// Where root runs the tests, the listener is another user; elsewhere it is the user of the tests.
     #[test]
-    fn shim_of_another_user_is_not_queried() {
-        let own = rustix::process::geteuid().as_raw();
-        assert_eq!(Trust::Root.covers(own), own == 0);
-        if own != 0 {
-            let (state, request) = query(framed(RESPONSE, &state_message("web", STOPPED, 0)), Trust::Root);
-            assert!(state.is_err() && request.is_empty());
-        }
+    fn shim_of_another_user_gets_no_byte() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        let (socket, is_root) = (dir.path().join("s"), rustix::process::geteuid().is_root());
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let at = socket.clone();
+        let impostor = std::thread::spawn(move || {
+            if is_root {
+                let other = rustix::process::Uid::from_raw(65_534);
+                // Of this thread alone. The kernel makes the process non-dumpable, as for a setuid program.
+                rustix::thread::set_thread_res_uid(other, other, other).unwrap();
+                rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable).unwrap();
+            }
+            let listener = UnixListener::bind(at).unwrap();
+            ready.send(()).unwrap();
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut received = Vec::new();
+            stream.read_to_end(&mut received).unwrap();
+            received
+        });
+        is_ready.recv().unwrap();
+        let refused = state(&socket, 3, "web").unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied, "{refused}");
+        assert_eq!(impostor.join().unwrap(), b"");
         assert!(state(Path::new("/nowhere/s"), 2, "web").is_err());
+    }
+
+    /// Much more than its timeout, on a machine that is busy.
+    const LONG: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn shim_that_is_silent_or_slow_is_left_in_time() {
+        let silent: fn(UnixStream) = |stream| {
+            std::thread::sleep(LONG);
+            drop(stream);
+        };
+        let slow: fn(UnixStream) = |mut stream| {
+            let mut answer = frame(&vec![0; LARGEST]).unwrap();
+            answer[8] = RESPONSE;
+            for byte in answer.chunks(1).take(200) {
+                std::thread::sleep(Duration::from_millis(200));
+                if stream.write_all(byte).is_err() {
+                    return;
+                }
+            }
+        };
+        for shim in [silent, slow] {
+            let dir = tempfile::tempdir().unwrap();
+            let socket = dir.path().join("s");
+            let listener = UnixListener::bind(&socket).unwrap();
+            // It ends with the process, or after its time.
+            std::thread::spawn(move || shim(listener.accept().unwrap().0));
+            let began = Instant::now();
+            let late = state_as(&socket, 3, "web", Trust::OwnUser).unwrap_err();
+            assert!(matches!(late.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut), "{late}");
+            assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
+        }
+    }
+
+    #[test]
+    fn shim_that_accepts_no_connection_is_left_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("s");
+        let listener = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&socket).unwrap()).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let began = Instant::now();
+        let connect = |_| connect(&socket, Trust::OwnUser).ok();
+        let waiting: Vec<UnixStream> = (0..100).map_while(connect).collect();
+        assert!((1..100).contains(&waiting.len()), "{}", waiting.len());
+        let full = state_as(&socket, 3, "web", Trust::OwnUser).unwrap_err();
+        assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+        assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
+    }
+
+    /// One change of an answer.
+    #[derive(Debug, Clone)]
+    enum Mutation {
+        Set(prop::sample::Index, u8),
+        Insert(prop::sample::Index, Vec<u8>),
+        Cut(prop::sample::Index),
+        Repeat(prop::sample::Index),
+    }
+
+    fn mutation() -> impl Strategy<Value = Mutation> {
+        let index = any::<prop::sample::Index>;
+        // Lengths, tags and numbers that do not end.
+        let piece = prop_oneof![Just(vec![0xff; 11]), Just(vec![0x0a, 0x7f]), prop::collection::vec(any::<u8>(), 1..8)];
+        prop_oneof![
+            4 => (index(), any::<u8>()).prop_map(|(at, byte)| Mutation::Set(at, byte)),
+            2 => (index(), piece).prop_map(|(at, piece)| Mutation::Insert(at, piece)),
+            1 => index().prop_map(Mutation::Cut),
+            1 => index().prop_map(Mutation::Repeat),
+        ]
+    }
+
+    fn mutated(mut bytes: Vec<u8>, mutations: &[Mutation]) -> Vec<u8> {
+        for mutation in mutations {
+            if bytes.is_empty() {
+                break;
+            }
+            match mutation {
+                Mutation::Set(at, byte) => bytes[at.index(bytes.len())] = *byte,
+                Mutation::Insert(at, piece) => {
+                    let at = at.index(bytes.len());
+                    drop(bytes.splice(at..at, piece.iter().copied()));
+                }
+                Mutation::Cut(at) => bytes.truncate(at.index(bytes.len())),
+                Mutation::Repeat(at) => bytes.extend_from_within(at.index(bytes.len())..),
+            }
+        }
+        bytes
     }
 
     proptest! {
         #[test]
         fn no_answer_panics(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             let _ = answer(&bytes, "web");
+        }
+
+        /// Of a valid answer, with any numbers.
+        #[test]
+        fn no_mutated_answer_panics_and_each_end_has_a_code_of_a_process(
+            numbers in any::<(i32, u32, i64, i32)>(),
+            is_stopped in any::<bool>(),
+            mutations in prop::collection::vec(mutation(), 0..4),
+        ) {
+            let (status, exit_status, seconds, nanos) = numbers;
+            let status = if is_stopped { STOPPED } else { status };
+            let exited_at = Some(ExitTime { seconds, nanos });
+            let state = StateResponse { id: "web".to_owned(), status, exit_status, exited_at };
+            let valid = Response { status: None, payload: state.encode_to_vec() }.encode_to_vec();
+            let head: [u8; HEAD] = framed(RESPONSE, &valid)[..HEAD].try_into().unwrap();
+            prop_assert_eq!(length_of(head).unwrap(), valid.len());
+            if let Ok(ShimState::Stopped { code, .. }) = answer(&valid, "web") {
+                prop_assert!(status == STOPPED && u32::from(code) == exit_status);
+            } else {
+                prop_assert!(status != STOPPED || exit_status > 255);
+            }
+            let _ = answer(&mutated(valid, &mutations), "web");
+            let head: Result<[u8; HEAD], _> = mutated(head.to_vec(), &mutations).try_into();
+            if let Ok(length) = head.map_err(|_| ()).and_then(|head| length_of(head).map_err(|_| ())) {
+                prop_assert!(length <= LARGEST);
+            }
         }
     }
 }

@@ -3,9 +3,10 @@
 //! ```text
 //! …/cri-containerd-<id>.scope, …/nerdctl-<id>.scope      systemd cgroup driver
 //! /<namespace>/<id>                                      cgroupfs driver; the ID is any name that a user chose
+//! …/<id>                                                 the same below a parent that a user chose, with nerdctl's IDs
 //! ```
-//! A path with a namespace other than `default` could be any cgroup. It is a container if the bundle
-//! `<namespace>/<id>` in containerd's own directory names that cgroup.
+//! A path of the cgroupfs driver could be any cgroup. It is a container if the bundle `<namespace>/<id>` in
+//! containerd's own directory names that cgroup; in the namespace `default` also if the agent cannot read bundles.
 //!
 //! The name that `nerdctl` gave a container is in the bundle too. With the systemd driver the path does not contain the
 //! namespace, so all namespaces are searched. Names are unique in a namespace only, so every namespace except `default`
@@ -19,7 +20,9 @@ use std::path::PathBuf;
 
 use super::ObservedSource;
 use super::exits::facts_of;
-use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id, is_number};
+use super::identity::{
+    CgroupBundle, CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id, is_number,
+};
 use super::runtime_json;
 use super::runtime_queries::{ExitReply, QueryTarget, Runtime};
 use crate::host::roots::Roots;
@@ -50,9 +53,14 @@ const DEFAULT: &str = "default";
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let name = at.name();
-    if at.depth() == 2 && (at.parent() == DEFAULT || at.has_bundle()) {
+    let namespace = match at.bundle() {
+        CgroupBundle::Of(namespace) => Some(namespace),
+        CgroupBundle::Missing => None,
+        CgroupBundle::Unknown => Some(DEFAULT).filter(|default| at.depth() == 2 && at.parent() == *default),
+    };
+    if let Some(namespace) = namespace {
         let found = RecognisedTask::container(AllocSource::Containerd, name);
-        return Some(RecognisedTask { naming: in_namespace(at.parent(), found.naming), ..found }.into());
+        return Some(RecognisedTask { naming: in_namespace(namespace, found.naming), ..found }.into());
     }
     let scope = name.strip_suffix(".scope")?;
     let id = ["cri-containerd-", "nerdctl-"].into_iter().find_map(|prefix| scope.strip_prefix(prefix))?;
@@ -90,17 +98,44 @@ fn namespace_and_id(path: &str) -> Option<(&str, &str)> {
     path.strip_prefix('/')?.split_once('/').filter(|(_, id)| !id.contains('/'))
 }
 
-/// Whether a bundle of a namespace other than `default` names this cgroup, as `/<namespace>/<id>`.
-pub fn has_bundle(roots: &Roots, path: &str) -> bool {
-    let Some((namespace, id)) = namespace_and_id(path) else { return false };
-    let is_of_docker = namespace == OF_DOCKER && is_container_id(id);
+/// The bundle that names this cgroup: of the container `/<namespace>/<id>`, or of one below a parent that a user chose.
+pub fn bundle_of(roots: &Roots, path: &str) -> CgroupBundle<String> {
+    let is_of_docker = |namespace: &str, id: &str| namespace == OF_DOCKER && is_container_id(id);
     // Slices are systemd's, and have too many cgroups to search a bundle for each.
-    if namespace == DEFAULT || is_of_docker || namespace.ends_with(".slice") || component(namespace).is_none() {
-        return false;
+    let is_one = |(namespace, id): &(&str, &str)| {
+        !is_of_docker(namespace, id) && !namespace.ends_with(".slice") && component(namespace).is_some()
+    };
+    let is_known =
+        |(namespace, _): &(&str, &str)| BUNDLES.into_iter().any(|bundles| roots.file(bundles).join(namespace).is_dir());
+    let in_namespace = namespace_and_id(path).filter(is_one);
+    let of_path = in_namespace.filter(is_known).and_then(|(namespace, id)| {
+        bundles(roots, Some(namespace), id).find(|bundle| match namespace {
+            DEFAULT => bundle.may_be_at(path),
+            _ => bundle.cgroup.as_deref() == Some(path),
+        })
+    });
+    let below_parent =
+        || bundles(roots, None, id_below_parent(path)?).find(|bundle| bundle.cgroup.as_deref() == Some(path));
+    match of_path.or_else(below_parent) {
+        Some(bundle) => CgroupBundle::Of(bundle.namespace),
+        None if in_namespace.is_some_and(|(namespace, _)| namespace == DEFAULT) && are_readable(roots) => {
+            CgroupBundle::Missing
+        }
+        None => CgroupBundle::Unknown,
     }
-    let is_known = |bundles: &str| roots.file(bundles).join(namespace).is_dir();
-    BUNDLES.into_iter().any(is_known)
-        && bundles(roots, Some(namespace), id).any(|bundle| bundle.cgroup.as_deref() == Some(path))
+}
+
+/// Whether an absent bundle is seen to be absent.
+fn are_readable(roots: &Roots) -> bool {
+    BUNDLES.into_iter().any(|bundles| std::fs::read_dir(roots.file(bundles)).is_ok())
+}
+
+/// The ID of a container below a parent that a user chose: in no place of a runtime.
+fn id_below_parent(path: &str) -> Option<&str> {
+    let parts: Vec<&str> = path.split('/').skip(1).collect();
+    let id = parts.last().copied().filter(|name| is_container_id(name))?;
+    let is_placed = super::ALL.iter().any(|source| (source.recognise)(&CgroupParts::new(&parts)).is_some());
+    (!is_placed).then_some(id)
 }
 
 /// Names of a container of this namespace: another namespace may have a container of the same name.
@@ -118,7 +153,13 @@ fn in_namespace(namespace: &str, naming: TaskNaming) -> TaskNaming {
 /// The bundle of the container with this cgroup.
 fn bundle_at(roots: &Roots, path: &str, id: &str) -> Option<ShimBundle> {
     let namespace = namespace_and_id(path).filter(|(_, name)| *name == id).map(|(namespace, _)| namespace);
-    let find = |namespace: Option<&str>| bundles(roots, namespace, id).find(|bundle| bundle.may_be_at(path));
+    let find = |namespace: Option<&str>| {
+        let (named, mut others): (Vec<_>, Vec<_>) = bundles(roots, namespace, id)
+            .filter(|bundle| bundle.may_be_at(path))
+            .partition(|bundle| bundle.cgroup.is_some());
+        // One without a cgroup may be that of another container of this ID, if there are several.
+        named.into_iter().next().or_else(|| others.pop().filter(|_| others.is_empty()))
+    };
     let of_path = namespace.filter(|of| *of != OF_DOCKER || !is_container_id(id)).and_then(|of| find(Some(of)));
     // Below a parent that a user chose, the path has no namespace.
     let any = || if namespace == Some(DEFAULT) { None } else { find(None) };
@@ -129,7 +170,7 @@ fn bundle_at(roots: &Roots, path: &str, id: &str) -> Option<ShimBundle> {
 /// this ID names this cgroup.
 pub fn named(roots: &Roots, path: &str, id: &str, otherwise: &str) -> Option<TaskNaming> {
     let ShimBundle { namespace, annotations: reported, .. } = bundle_at(roots, path, id)?;
-    let name = reported.get("nerdctl/name").filter(|name| !name.is_empty());
+    let name = reported.get("nerdctl/name").filter(|name| is_nerdctl_name(name));
     let name = name.map_or(otherwise, String::as_str).to_owned();
     let image = reported.get("io.kubernetes.cri.image-name").filter(|image| !image.is_empty()).cloned();
     // An ID is used once: without a name the image identifies what runs.
@@ -138,6 +179,14 @@ pub fn named(roots: &Roots, path: &str, id: &str, otherwise: &str) -> Option<Tas
     let known = TaskNaming { driver: Some("containerd".to_owned()), image, ..TaskNaming::of(&name) };
     let known = TaskNaming { workload: Some(workload), labels: reported.into_iter().collect(), ..known };
     Some(in_namespace(&namespace, known))
+}
+
+/// Whether `nerdctl` could have given this name. With `ctr` a user chooses any annotation, and the name must not be
+/// that of a container in another namespace. Source: the names of nerdctl are those of Docker:
+/// `[a-zA-Z0-9][a-zA-Z0-9_.-]*`.
+fn is_nerdctl_name(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b))
 }
 
 /// `redis` of `registry.example:5000/library/redis:7@sha256:...`.
@@ -238,6 +287,21 @@ mod tests {
         assert_eq!(workload(of_cri), ("redis".to_owned(), Some(IMAGE.to_owned())));
         let named = serde_json::json!({ "io.kubernetes.cri.image-name": IMAGE, "nerdctl/name": "cache" });
         assert_eq!(workload(named).0, "cache");
+        for (annotation, name) in [
+            ("web_1.a-b", "web_1.a-b"),
+            ("9", "9"),
+            ("build/redis", "0f"),
+            ("1000/redis", "0f"),
+            ("ns:1000", "0f"),
+            ("-web", "0f"),
+            (".web", "0f"),
+            ("web 1", "0f"),
+            ("w\u{e9}b", "0f"),
+            ("web\n", "0f"),
+            ("", "0f"),
+        ] {
+            assert_eq!(workload(serde_json::json!({ "nerdctl/name": annotation })).0, name, "{annotation:?}");
+        }
     }
 
     const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -257,11 +321,16 @@ mod tests {
     fn cgroup_is_a_container_only_if_the_bundle_of_its_namespace_names_it() {
         let has = |namespace: &str, id: &str, cgroup: &str, path: &str| {
             let (_dir, roots) = host(namespace, id, cgroup);
-            has_bundle(&roots, path)
+            match bundle_of(&roots, path) {
+                CgroupBundle::Of(of) => of == namespace,
+                CgroupBundle::Missing | CgroupBundle::Unknown => false,
+            }
         };
         assert!(has("build", "redis", "/build/redis", "/build/redis"));
         assert!(has("build", ID, &format!("/build/{ID}"), &format!("/build/{ID}")));
         assert!(has("moby", "redis", "/moby/redis", "/moby/redis"), "Docker has IDs only");
+        let below_parent = format!("/jobs/of/{ID}");
+        assert!(has("build", ID, &below_parent, &below_parent));
         for (namespace, id, cgroup, path) in [
             ("build", "redis", "/build/redis", "/build/web"),
             ("build", "redis", "/build/redis", "/other/redis"),
@@ -272,6 +341,9 @@ mod tests {
             ("build", "redis", "build/redis", "/build/redis"),
             ("system.slice", "redis", "/system.slice/redis", "/system.slice/redis"),
             ("moby", ID, &format!("/moby/{ID}"), &format!("/moby/{ID}")),
+            ("moby", ID, &below_parent, &below_parent),
+            ("build", ID, &format!("/jobs/{ID}"), &below_parent),
+            ("build", ID, &format!("/docker/{ID}"), &format!("/docker/{ID}")),
         ] {
             assert!(!has(namespace, id, cgroup, path), "{namespace}/{id} at {cgroup}: {path}");
         }
@@ -279,9 +351,31 @@ mod tests {
         let (dir, roots) = host("build", "redis", "/build/link");
         let bundles = roots.file(BUNDLES[0]);
         std::os::unix::fs::symlink(bundles.join("build/redis"), bundles.join("build/link")).unwrap();
-        assert!(!has_bundle(&roots, "/build/link"));
+        assert_eq!(bundle_of(&roots, "/build/link"), CgroupBundle::Unknown);
         std::fs::write(dir.path().join("config.json"), r#"{"linux": {"cgroupsPath": "/../.."}}"#).unwrap();
-        assert!(!has_bundle(&roots, "/../.."));
+        assert_eq!(bundle_of(&roots, "/../.."), CgroupBundle::Unknown);
+    }
+
+    #[test]
+    fn cgroup_of_the_namespace_default_needs_a_bundle_where_the_agent_can_read_them() {
+        let source = |roots: &Roots, path: &str| {
+            let (bundle, parts) = (bundle_of(roots, path), path.split('/').skip(1).collect::<Vec<_>>());
+            match recognise(&CgroupParts::new(&parts).with_bundle(bundle.as_deref())) {
+                Some(CgroupVerdict::Task(found)) => Some(found.naming.native),
+                None => None,
+                Some(other) => panic!("{path}: {other:?}"),
+            }
+        };
+        let (_dir, roots) = host("default", "redis", "/default/redis");
+        assert_eq!(source(&roots, "/default/redis").as_deref(), Some("redis"));
+        assert_eq!(source(&roots, "/default/web"), None);
+        let (_dir, roots) = host("default", "redis", "/build/redis");
+        assert_eq!(source(&roots, "/default/redis"), None, "the bundle names another cgroup");
+        let (_dir, roots) = host("build", "redis", "/build/redis");
+        assert_eq!(source(&roots, "/default/redis"), None);
+        // Without a directory of bundles, or with one that only root can list.
+        let nowhere = tempfile::tempdir().unwrap();
+        assert_eq!(source(&Roots::below(nowhere.path()), "/default/redis").as_deref(), Some("redis"));
     }
 
     #[test]
@@ -308,6 +402,23 @@ mod tests {
         let of_other = format!("other.slice:nerdctl:{ID}");
         assert_eq!(name("shop", ID, &of_other, &scope), None, "the bundle of another slice");
         assert_eq!(name("build", "redis", "/default/redis", "/default/redis"), None, "the bundle of another namespace");
+    }
+
+    #[test]
+    fn bundle_without_a_cgroup_is_used_only_if_no_other_one_may_be_meant() {
+        let (_dir, roots) = host("shop", ID, &format!("/jobs/{ID}"));
+        let add = |namespace: &str, spec: serde_json::Value| {
+            let bundle = roots.file(BUNDLES[0]).join(namespace).join(ID);
+            std::fs::create_dir_all(&bundle).unwrap();
+            std::fs::write(bundle.join("config.json"), spec.to_string()).unwrap();
+        };
+        let namespace = |path: &str| bundle_at(&roots, path, ID).map(|bundle| bundle.namespace);
+        add("a", serde_json::json!({}));
+        assert_eq!(namespace(&format!("/jobs/{ID}")).as_deref(), Some("shop"), "the one that names it");
+        assert_eq!(namespace(&format!("/elsewhere/{ID}")).as_deref(), Some("a"), "the only one that may be meant");
+        add("z", serde_json::json!({ "linux": {} }));
+        assert_eq!(namespace(&format!("/elsewhere/{ID}")), None);
+        assert_eq!(namespace(&format!("/jobs/{ID}")).as_deref(), Some("shop"));
     }
 
     #[test]

@@ -79,6 +79,15 @@ struct DockerRuntime {
 }
 
 impl DockerRuntime {
+    /// Queries the daemon for its root directory until it is known. Returns whether it has become known.
+    fn find_root(&mut self) -> bool {
+        let root = if self.is_root_known { None } else { self.engine.root_directory() };
+        let Some(root) = root else { return false };
+        self.is_root_known = true;
+        self.engine.containers = Some(self.roots.file(root.join("containers")));
+        true
+    }
+
     /// The real source of a container that was recognised by its name alone and that Docker does not know.
     fn of_another(&mut self, path: &str, id: &str) -> Option<TaskNaming> {
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
@@ -98,11 +107,8 @@ impl Runtime for DockerRuntime {
     fn name(&mut self, target: &QueryTarget) -> Option<TaskNaming> {
         let id = target.found.container.as_deref()?;
         let named = self.engine.name(target);
-        if named.is_some() && !self.is_root_known {
-            let root = self.engine.root_directory();
-            self.is_root_known = root.is_some();
-            self.engine.containers =
-                root.map(|root| self.roots.file(root.join("containers"))).or(self.engine.containers.take());
+        if named.is_some() {
+            self.find_root();
         }
         named.or_else(|| self.of_another(&target.path, id))
     }
@@ -120,7 +126,12 @@ impl Runtime for DockerRuntime {
     }
 
     fn exit(&mut self, target: &QueryTarget, ended_at: Option<Timestamp>) -> ExitReply {
-        self.engine.exit(target, ended_at)
+        match self.engine.exit(target, ended_at) {
+            // An agent that started while there was no daemon has not seen its files yet, which have who asked for the
+            // end.
+            ExitReply::Exit(_) if self.find_root() => self.engine.exit(target, ended_at),
+            answer => answer,
+        }
     }
 }
 

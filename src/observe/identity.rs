@@ -18,20 +18,39 @@ use crate::model::units::Timestamp;
 pub struct CgroupParts<'a> {
     parts: &'a [&'a str],
     user: Option<u32>,
-    has_bundle: bool,
+    bundle: CgroupBundle<&'a str>,
+}
+
+/// The bundle in containerd's own directory that names a cgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CgroupBundle<N> {
+    Unknown,
+    /// The agent can read bundles, and none names it.
+    Missing,
+    /// Of this namespace.
+    Of(N),
+}
+
+impl CgroupBundle<String> {
+    pub fn as_deref(&self) -> CgroupBundle<&str> {
+        match self {
+            CgroupBundle::Unknown => CgroupBundle::Unknown,
+            CgroupBundle::Missing => CgroupBundle::Missing,
+            CgroupBundle::Of(namespace) => CgroupBundle::Of(namespace),
+        }
+    }
 }
 
 impl<'a> CgroupParts<'a> {
     pub fn new(parts: &'a [&'a str]) -> CgroupParts<'a> {
-        CgroupParts { parts, user: None, has_bundle: false }
+        CgroupParts { parts, user: None, bundle: CgroupBundle::Unknown }
     }
-    /// A bundle in containerd's own directory names this cgroup.
-    pub fn with_bundle(self, has_bundle: bool) -> CgroupParts<'a> {
-        CgroupParts { has_bundle, ..self }
+    pub fn with_bundle(self, bundle: CgroupBundle<&'a str>) -> CgroupParts<'a> {
+        CgroupParts { bundle, ..self }
     }
-    /// Whether containerd made it. False if a user could choose the path.
-    pub fn has_bundle(self) -> bool {
-        self.has_bundle && self.user.is_none()
+    /// Of no use if a user could choose the path.
+    pub fn bundle(self) -> CgroupBundle<&'a str> {
+        if self.user.is_none() { self.bundle } else { CgroupBundle::Unknown }
     }
     /// `user`: the user to whom an ancestor directory is delegated. `None`: only root could choose this path.
     pub fn chosen_by(self, user: Option<u32>) -> CgroupParts<'a> {
@@ -216,6 +235,13 @@ impl RecognisedTask {
     /// Whether its cgroup may exist after its end: containerd keeps it until a client deletes the task.
     pub fn may_outlive_its_end(&self) -> bool {
         self.source == AllocSource::Containerd && self.user.is_none()
+    }
+    /// Its name shows that it is a container of containerd, which is queried for the end. What Nomad runs stays
+    /// Docker's.
+    pub fn follow_name(&mut self, naming: &TaskNaming) {
+        if naming.source == Some(AllocSource::Containerd) {
+            self.source = AllocSource::Containerd;
+        }
     }
     /// Whether no source matches it.
     pub fn is_plain(&self) -> bool {

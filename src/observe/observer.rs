@@ -34,6 +34,7 @@ use self::pace::TurnPace;
 use self::parents::ParentTable;
 use self::shares::UserQuotas;
 use super::Config;
+use super::exits::EndReport;
 use super::identity::{AllocCgroupRule, TaskNaming};
 use super::journal::{ObservedJournal, RecordLocation};
 use super::lives::{AllLives, LifeEvent, LifeTypes, Lives};
@@ -150,6 +151,8 @@ struct CgroupMeasures;
 
 impl LifeTypes for CgroupMeasures {
     type Task = Arc<MeasuredTask>;
+    /// Inodes by the index of the hierarchy.
+    type Cgroup = Box<[(usize, u64)]>;
     type Record = EndedCgroup;
 }
 
@@ -181,6 +184,8 @@ struct ObserverThread {
     numbers: Cell<u64>,
     /// Where the last round of checks of empty cgroups stopped, and the number of rounds.
     check_round: (String, usize),
+    /// The emptied task that was answered last.
+    last_answered: String,
     shares: UserQuotas,
     /// `None`: processes without a cgroup are not observed.
     processes: Option<ProcessGroups>,
@@ -223,6 +228,7 @@ impl ObserverThread {
             lives: AllLives::default(),
             numbers: Cell::new(0),
             check_round: (String::new(), 0),
+            last_answered: String::new(),
             shares,
             processes,
             parents: all_parents,
@@ -312,6 +318,10 @@ impl ObserverThread {
             let at = self.scanner.tree().has(path).then(|| self.parts.clock.now());
             self.happens(path, LifeEvent::Made(at));
         }
+        self.process_changed_events(changed);
+    }
+
+    fn process_changed_events(&mut self, changed: &[String]) {
         // A process that moves between cgroups changes each of them thousands of times a second.
         let changed: BTreeSet<&String> = changed.iter().collect();
         for path in changed {
@@ -334,7 +344,12 @@ impl ObserverThread {
                     let naming = naming.map(|naming| Box::new(user.into_iter().fold(*naming, TaskNaming::of_user)));
                     self.happens(&path, LifeEvent::Named(naming));
                 }
-                SourceReply::Exit(path, number, facts) => self.happens(&path, LifeEvent::Exited { number, facts }),
+                SourceReply::Exit(path, number, report) => {
+                    if report != EndReport::Late && self.lives.get(&path).is_some_and(Lives::is_emptied) {
+                        self.last_answered.clone_from(&path);
+                    }
+                    self.happens(&path, LifeEvent::Exited { number, report });
+                }
                 SourceReply::Renamed(ids) => self.renamed(&ids),
                 SourceReply::Restarting(requested_at, ids) => self.set_waits(requested_at, &ids),
                 SourceReply::Waiting(all) => self.show_waiting(all),
@@ -356,8 +371,9 @@ impl ObserverThread {
         self.query_restarts();
         self.read_freezers();
         self.check_all_emptied();
-        self.scanner.sweep();
+        let changed = self.scanner.sweep();
         self.find_removed();
+        self.process_changed_events(&changed);
         self.lives.to_sweep().iter().for_each(|path| self.happens(path, LifeEvent::Sweep));
         self.forget_totals(now);
         self.allocs.forget_earlier(self.parts.clock.now());

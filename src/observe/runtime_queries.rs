@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use super::exits::ExitFacts;
+use super::exits::{EndReport, ExitFacts};
 use super::identity::{RecognisedTask, TaskNaming};
 use super::query_queue::{ExitQuery, QueryQueue, SourceQuery};
 use super::texts::{ChangedTextCounts, sanitize};
@@ -81,7 +81,7 @@ pub enum SourceReply {
     /// With the changes made to its texts.
     Name(String, Option<Box<TaskNaming>>, ChangedTextCounts),
     /// About the life of this number.
-    Exit(String, u64, Option<ExitFacts>),
+    Exit(String, u64, EndReport),
     /// The containers with these IDs have other names now.
     Renamed(Vec<String>),
     /// The containers with these IDs waited for their restart at this time or later.
@@ -223,18 +223,19 @@ impl SourceWorker {
     }
 
     fn exit(&self, runtime: &mut dyn Runtime, query: Box<ExitQuery>) {
-        let reply = if query.is_late { ExitReply::Nothing } else { runtime.exit(&query.target, query.life.ended_at) };
-        if reply != ExitReply::Unreachable && !query.is_late {
+        let reply = (!query.is_late).then(|| runtime.exit(&query.target, query.life.ended_at));
+        if reply.as_ref().is_some_and(|reply| *reply != ExitReply::Unreachable) {
             self.queries.set_reachable();
         }
-        let (done, facts) = match reply {
-            ExitReply::NotYet => (self.queries.again(query), None),
-            ExitReply::Unreachable => (self.queries.again_when_reachable(query), None),
-            ExitReply::Exit(facts) => (Some(query), Some(facts)),
-            ExitReply::Nothing => (Some(query), None),
+        let (done, report) = match reply {
+            Some(ExitReply::NotYet) => (self.queries.again(query), EndReport::Runs),
+            Some(ExitReply::Unreachable) => (self.queries.again_when_reachable(query), EndReport::Refused),
+            Some(ExitReply::Exit(facts)) => (Some(query), EndReport::Exit(facts)),
+            Some(ExitReply::Nothing) => (Some(query), EndReport::Refused),
+            None => (Some(query), EndReport::Late),
         };
         if let Some(query) = done {
-            lock(&self.replies).push(SourceReply::Exit(query.target.path, query.life.number, facts));
+            lock(&self.replies).push(SourceReply::Exit(query.target.path, query.life.number, report));
         }
     }
 }

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask};
+use super::identity::{CgroupBundle, CgroupParts, CgroupVerdict, RecognisedTask};
 use super::systemd;
 use crate::host::systemd::TASK_SLICE;
 
@@ -26,8 +26,8 @@ pub struct CgroupTree {
     managed_parent: String,
     /// The topmost directories that are delegated to users, with the user, and whether they existed at the last check.
     delegated: HashMap<String, (u32, bool)>,
-    /// Cgroups that a bundle of containerd names, and whether they existed at the last check.
-    bundled: HashMap<String, bool>,
+    /// Bundles of containerd that name cgroups, and whether these existed at the last check.
+    bundled: HashMap<String, (CgroupBundle<String>, bool)>,
 }
 
 /// One cgroup, and those below.
@@ -121,12 +121,12 @@ impl CgroupTree {
         let by_name = path.rsplit('/').next().and_then(systemd::manager_of);
         by_name.or_else(|| self.delegated.get(path).map(|(user, _)| *user))
     }
-    /// Records whether a bundle of containerd names a cgroup that is to be added.
-    pub fn set_bundled(&mut self, path: &str, is_bundled: bool) {
-        if is_bundled {
-            self.bundled.insert(path.to_owned(), true);
-        } else {
+    /// Records which bundle of containerd names a cgroup that is to be added.
+    pub fn set_bundle(&mut self, path: &str, bundle: CgroupBundle<String>) {
+        if bundle == CgroupBundle::Unknown {
             self.bundled.remove(path);
+        } else {
+            self.bundled.insert(path.to_owned(), (bundle, true));
         }
     }
     /// Forgets owners and bundles of paths that did not exist at the last call either.
@@ -134,7 +134,7 @@ impl CgroupTree {
         let (mut delegated, mut bundled) = (std::mem::take(&mut self.delegated), std::mem::take(&mut self.bundled));
         let stays = |path: &str, was_there: &mut bool| std::mem::replace(was_there, self.has(path)) || self.has(path);
         delegated.retain(|path, (_, was_there)| stays(path, was_there));
-        bundled.retain(|path, was_there| stays(path, was_there));
+        bundled.retain(|path, (_, was_there)| stays(path, was_there));
         (self.delegated, self.bundled) = (delegated, bundled);
     }
 
@@ -172,7 +172,8 @@ impl CgroupTree {
     }
 
     fn recognise(&self, parts: &[&str], path: &str, user: Option<u32>) -> Option<CgroupVerdict> {
-        super::recognise(&CgroupParts::new(parts).chosen_by(user).with_bundle(self.bundled.contains_key(path)))
+        let bundle = self.bundled.get(path).map_or(CgroupBundle::Unknown, |(bundle, _)| bundle.as_deref());
+        super::recognise(&CgroupParts::new(parts).chosen_by(user).with_bundle(bundle))
     }
 
     /// Removes a cgroup and its descendants from this hierarchy. Returns whether no hierarchy has it any more.
@@ -422,7 +423,7 @@ mod tests {
     #[test]
     fn cgroup_that_a_bundle_names_is_a_container_and_one_of_a_user_never() {
         let mut tree = tree(&["/build"]);
-        tree.set_bundled("/build/redis", true);
+        tree.set_bundle("/build/redis", CgroupBundle::Of("build".to_owned()));
         assert!(!tree.add(0, "/build/redis") && tree.add(0, "/build/web"));
         let found = |tree: &CgroupTree, path: &str| tree.identify(path).map(|(at, found)| (at, found.naming.native));
         let container = Some(("/build/redis".to_owned(), "build/redis".to_owned()));
@@ -434,9 +435,15 @@ mod tests {
         assert_eq!(found(&tree, "/build/redis"), container);
         tree.forget_removed();
         assert_eq!(found(&tree, "/build/redis"), None);
-        tree.set_bundled("/build/redis", true);
+        tree.set_bundle("/build/redis", CgroupBundle::Of("build".to_owned()));
         tree.delegate("/build", 1_000);
         assert_eq!(found(&tree, "/build/redis"), None, "the user chose that name");
+        // Below a parent, the path has no namespace.
+        let id = "0123456789abcdef".repeat(4);
+        let path = format!("/jobs/{id}");
+        tree.set_bundle(&path, CgroupBundle::Of("shop".to_owned()));
+        let found = tree.identify(&path).map(|(_, found)| (found.source.as_str(), found.naming.native));
+        assert_eq!(found, Some(("containerd", "shop/0123456789ab".to_owned())));
     }
 
     proptest! {

@@ -211,6 +211,11 @@ pub fn assert_as_engine<E: Engine>(engine: &E, agent: &Agent, of: &Situation) {
 
 /// Brings all of them about at once.
 pub fn assert_each_as_engine<E: Engine>(engine: &E, agent: &Agent, all: &[Situation]) {
+    begin_each(engine, agent, all);
+    all.iter().for_each(|of| assert_as_engine(engine, agent, of));
+}
+
+pub fn begin_each<E: Engine>(engine: &E, agent: &Agent, all: &[Situation]) {
     for Situation { is, name, options, script, .. } in all {
         let started = engine.start(name, options, script);
         assert!(started.status.success(), "{is}: {started:?}");
@@ -225,7 +230,6 @@ pub fn assert_each_as_engine<E: Engine>(engine: &E, agent: &Agent, all: &[Situat
             assert!(done.status.success(), "{is}: {done:?}");
         }
     }
-    all.iter().for_each(|of| assert_as_engine(engine, agent, of));
 }
 
 /// The row of a situation in the table below this heading.
@@ -281,6 +285,45 @@ fn assert_waits_for_its_restart(docker: &Docker, agent: &Agent) {
     assert_eq!(docker.inspected(of.name).map(|reported| reported.state), Some("dead"));
     wait_for("the end of its series", long(), || series("backoff").is_none().then_some(()));
     docker.docker(&["rm", "-f", of.name]);
+}
+
+/// Of the agent and the engine at once. An engine without live restore stops what runs when it starts, which an agent
+/// that is there first sees.
+fn assert_over_both(docker: &mut Docker, agent: &mut Agent) {
+    let of = |is, name| ended(is, name, OBEYS, ("killed", 7));
+    let first = of("restart of both, the agent first", "agent-first");
+    let second = "restart of both, the engine first";
+    assert_documented(HEADING, &first);
+    let row = documented(HEADING, second);
+    assert!(row.contains("not shown") && row.contains("`unknown`"), "{row}");
+    for name in [first.name, "engine-first"] {
+        let started = docker.start(name, &[], OBEYS);
+        assert!(started.status.success(), "{started:?}");
+        let id = format!("docker:{name}");
+        let began = |agent: &Agent| {
+            let body = agent.metrics();
+            body.one("allostat_task_start_time_seconds", &[("alloc_id", &*id)]).map(Sample::f64)
+        };
+        let before = wait_for("it to be shown", long(), || began(agent));
+        agent.terminate();
+        docker.kill();
+        if name == first.name {
+            agent.start_again();
+            assert_eq!(wait_for("it to be shown again", long(), || began(agent)), before);
+            docker.start_again();
+            assert_as_engine(docker, agent, &first);
+            continue;
+        }
+        docker.start_again();
+        wait_for("its end", long(), || docker.inspected(name).filter(|reported| reported.state == "dead"));
+        agent.start_again();
+        let exits = |outcome| {
+            let labels = [("workload", name), ("source", "docker"), ("outcome", outcome)];
+            agent.metrics().one("allostat_workload_exits_total", &labels).map(Sample::f64)
+        };
+        wait_for("its end to be counted", long(), || (exits("unknown") == Some(1.0)).then_some(()));
+        assert!(find(agent, &id).is_none() && exits("killed").is_none_or(|exits| exits == 0.0));
+    }
 }
 
 /// It has no cgroup that an agent could find at its start. The pauses grow, so that one of them is long enough.
@@ -374,5 +417,6 @@ fn container_in_each_documented_situation_is_shown_as_docker_inspect_has_it() {
         let stopped = Situation { status: "complete", state: "dead", end, lives: of.lives + 1, ..(*of).clone() };
         assert_as_engine(&docker, &agent, &stopped);
     }
+    assert_over_both(&mut docker, &mut agent);
     agent.stop();
 }

@@ -207,8 +207,12 @@ mod tests {
         let row = |bench: &str, name: &str, value: &str| row(bench, &format!("bench\t{name}\t{value}\tms\t-")).unwrap();
         let earlier = vec![row("agent", "agent/a", "1"), row("gone", "gone/x", "1"), row("page", "page/a", "1")];
         let new = vec![row("agent", "agent/b", "2"), row("page", "page/a", "2"), row("new", "new/a", "2")];
-        let expected =
-            [row("agent", "agent/a", "1"), row("agent", "agent/b", "2"), row("page", "page/a", "2"), row("new", "new/a", "2")];
+        let expected = [
+            row("agent", "agent/a", "1"),
+            row("agent", "agent/b", "2"),
+            row("page", "page/a", "2"),
+            row("new", "new/a", "2"),
+        ];
         assert_eq!(merged(earlier, new, |bench| bench != "gone"), expected);
     }
 }

@@ -27,6 +27,7 @@ mod notes;
 mod records;
 mod state;
 mod step;
+mod stops;
 
 #[cfg(test)]
 mod orders;

@@ -3,11 +3,12 @@
 //! - a life that is shown ends once, and none ends that was not shown;
 //! - one path shows one life at a time, and the ends come in the order of the lives;
 //! - no total falls, and no end record is added to a life that has ended;
+//! - a cgroup that exists is shown, hidden by a rule or checked later, even if no event reported it;
 //! - what is measured is released, and once all is over nothing of the path is left.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
@@ -22,7 +23,7 @@ use crate::model::task::ExitStatus;
 use crate::model::totals::Totals;
 use crate::model::units::Timestamp;
 use crate::model::usage::{Field, Usage};
-use crate::observe::exits::ExitFacts;
+use crate::observe::exits::{EndReport, ExitFacts};
 use crate::observe::identity::{RecognisedTask, TaskNaming};
 use crate::observe::observed_allocs::{NewTask, ObservedAllocs};
 
@@ -85,6 +86,7 @@ enum RandomOp {
     Exited {
         is_awaited: bool,
     },
+    Unreported(bool),
     Wait(u64),
     Sweep,
     Works,
@@ -124,6 +126,7 @@ fn ops() -> impl Strategy<Value = Vec<RandomOp>> {
         2 => Just(RandomOp::Emptied),
         3 => prop::sample::select(vec![None, Some("web"), Some("other"), Some("excluded")]).prop_map(RandomOp::Named),
         2 => flag().prop_map(|is_awaited| RandomOp::Exited { is_awaited }),
+        2 => flag().prop_map(RandomOp::Unreported),
         1 => flag().prop_map(RandomOp::Silent),
         1 => flag().prop_map(RandomOp::Full),
     ];
@@ -162,6 +165,7 @@ struct ReaderMeasures;
 
 impl LifeTypes for ReaderMeasures {
     type Task = Arc<TestLife>;
+    type Cgroup = ();
     type Record = TestRecord;
 }
 
@@ -183,6 +187,10 @@ impl PathFacts<ReaderMeasures> for RandomHost {
         self.inode.is_some()
     }
     fn is_of(&self, _: &Arc<TestLife>, raw: &TestRecord) -> bool {
+        raw.is_of
+    }
+    fn cgroup(&self, _: &Arc<TestLife>) {}
+    fn is_of_cgroup(&self, (): &(), raw: &TestRecord) -> bool {
         raw.is_of
     }
     fn admits(&self, _: &RecognisedTask, naming: &TaskNaming) -> Result<(), HiddenReason> {
@@ -223,6 +231,8 @@ struct LifeModel {
     counted: BTreeMap<String, u64>,
     /// The life on the board, and whether it is over there.
     shown: Option<(Arc<TestLife>, bool)>,
+    /// The last one whose cgroup existed at its end.
+    stopped: Weak<TestLife>,
     last_shown: u32,
     last_ended: u32,
     ends: u32,
@@ -246,6 +256,7 @@ impl LifeModel {
             totals: Totals::default(),
             counted: BTreeMap::new(),
             shown: None,
+            stopped: Weak::new(),
             last_shown: 0,
             last_ended: 0,
             ends: 0,
@@ -312,7 +323,11 @@ impl LifeModel {
                     finished_at: None,
                 };
                 let number = if is_awaited { self.awaited } else { 0 };
-                return self.happens(LifeEvent::Exited { number, facts: Some(facts) });
+                return self.happens(LifeEvent::Exited { number, report: EndReport::Exit(facts) });
+            }
+            RandomOp::Unreported(is_refused) => {
+                let report = if is_refused { EndReport::Refused } else { EndReport::Runs };
+                return self.happens(LifeEvent::Exited { number: self.awaited, report });
             }
             RandomOp::Record { hierarchy, is_below, is_of, has_run } => {
                 return self.record(hierarchy, is_below, is_of, has_run);
@@ -369,6 +384,7 @@ impl LifeModel {
                 events.extend(self.act(action));
             }
         }
+        assert!(self.stopped.upgrade().is_none(), "the readers of an ended life are kept");
         let waiting = i64::try_from(self.lives.waiting()).unwrap();
         let on_board = i64::from(self.shown.as_ref().is_some_and(|(_, is_hidden)| !is_hidden));
         assert_eq!(self.measured, waiting + on_board, "what is measured waits or is shown");
@@ -386,7 +402,7 @@ impl LifeModel {
             LifeAction::QueryExit { number, .. } => {
                 assert!(number > self.awaited, "each life has its own number");
                 self.awaited = number;
-                return self.is_silent.then_some(LifeEvent::Exited { number, facts: None });
+                return self.is_silent.then_some(LifeEvent::Exited { number, report: EndReport::Late });
             }
             LifeAction::Show { found, task, naming, .. } => {
                 assert!(self.shown.is_none(), "two lives are shown at one path");
@@ -430,7 +446,10 @@ impl LifeModel {
                 let change = self.allocs.cover(PATH, Timestamp(9)).and_then(|(_, change)| change);
                 change.iter().for_each(|change| change.apply(&mut self.totals));
             }
-            LifeAction::Stop { life, facts } => return self.act(LifeAction::End { life, facts: Some(facts) }),
+            LifeAction::Stop { life, facts, .. } => {
+                self.stopped = Arc::downgrade(&life.task);
+                return self.act(LifeAction::End { life, facts });
+            }
             LifeAction::End { life, facts } => {
                 let (task, is_hidden) = self.shown.take().expect("nothing is shown that could end");
                 assert!(is_hidden && task.number == life.task.number, "another life ends than is shown");
@@ -461,6 +480,30 @@ impl LifeModel {
             assert!(after >= *before, "the total of {workload} fell from {before} to {after}");
         }
         self.counted = now;
+    }
+
+    /// Two sweeps pass: the cgroup that exists is known, or is checked next.
+    fn find(&mut self) {
+        let Some(inode) = self.host.inode else { return };
+        for _ in 0..2 {
+            // As the driver does, whose readers find that a measured cgroup was replaced.
+            let shown = self.lives.get(PATH).map(Lives::state);
+            if matches!(shown, Some(State::Shown(life)) if life.inode != Some(inode)) {
+                self.apply(RandomOp::Vanished);
+            }
+            self.apply(RandomOp::Wait(10_000));
+            self.apply(RandomOp::Sweep);
+        }
+        let Some(lives) = self.lives.get(PATH) else { return };
+        let is_known = match lives.state() {
+            State::Shown(life) => life.inode == Some(inode),
+            State::Aside(HiddenReason::Stopped) => lives.stopped.as_ref().is_some_and(|of| of.inode == inode),
+            State::Empty { .. } | State::Aside(_) => true,
+            State::Absent | State::Naming { .. } | State::Covered { .. } => {
+                lives.is_open(self.host.now, || true) || lives.next_deadline().is_some()
+            }
+        };
+        assert!(is_known, "cgroup {inode} is hidden for good: {lives:?}");
     }
 
     /// The host is idle: all deadlines come, and all is forgotten.
@@ -503,6 +546,7 @@ proptest! {
         let source = if may_outlive { AllocSource::Containerd } else { AllocSource::Docker };
         let mut world = LifeModel::new(is_plain, is_named_late, source);
         ops.iter().for_each(|op| world.apply(*op));
+        world.find();
         world.drain();
     }
 }

@@ -23,7 +23,16 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         if let Some(task) = task {
             return self.act(LifeAction::Add { task, raw: record.raw, is_below: true });
         }
-        if self.is_late_record(record.hierarchy) || matches!(self.lives.state, State::Aside(HiddenReason::Stopped)) {
+        let is_of_ended = match &self.lives.state {
+            State::Aside(HiddenReason::Stopped) => true,
+            State::Absent
+            | State::Empty { .. }
+            | State::Aside(HiddenReason::Limit | HiddenReason::Excluded | HiddenReason::Undecided)
+            | State::Naming { .. }
+            | State::Shown(_)
+            | State::Covered { .. } => false,
+        };
+        if is_of_ended || self.is_late_record(record.hierarchy) {
             return;
         }
         let life = self.gather(found);
@@ -35,7 +44,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
 
     pub(super) fn record(&mut self, record: RemovalRecord<M>, found: RecognisedTask) {
         let Some(record) = self.add(record) else { return };
-        if self.lives.stopped.as_ref().is_some_and(|stopped| self.facts.is_of(&stopped.task, &record.raw)) {
+        if self.lives.stopped.as_ref().is_some_and(|stopped| self.facts.is_of_cgroup(&stopped.cgroup, &record.raw)) {
             return;
         }
         if self.lives.gathering.as_ref().is_some_and(|life| life.notes.has(record.hierarchy)) {

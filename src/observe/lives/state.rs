@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::notes::{LifeExits, bit};
 use crate::kernel::bpf::exits::EndNotes;
 use crate::model::units::Timestamp;
-use crate::observe::exits::ExitFacts;
+use crate::observe::exits::{EndReport, ExitFacts};
 use crate::observe::identity::{RecognisedTask, TaskNaming};
 use crate::telemetry::observed::EndMissed;
 
@@ -18,6 +18,8 @@ const REMOVAL: Duration = Duration::from_secs(10);
 pub(in crate::observe) trait LifeTypes: Debug + Default {
     /// The readers of a task.
     type Task: Debug + Clone;
+    /// Which cgroup a task has, without its readers.
+    type Cgroup: Debug;
     /// An end record of the kernel.
     type Record: Debug;
 }
@@ -85,9 +87,23 @@ pub(super) struct EndingLife<M: LifeTypes> {
 /// The last life that ended before its cgroup was removed: the end records of the cgroup are late.
 #[derive(Debug)]
 pub(super) struct StoppedLife<M: LifeTypes> {
-    pub(super) task: M::Task,
+    pub(super) cgroup: M::Cgroup,
+    /// Of the cgroup at the path.
+    pub(super) inode: u64,
     /// When its cgroup last existed.
     pub(super) at: Instant,
+}
+
+/// The shown life has no process, and its cgroup exists.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EmptiedLife {
+    /// When this was seen first and last.
+    pub(super) since: Instant,
+    pub(super) last: Instant,
+    /// Number of the query whether its runtime has stopped it.
+    pub(super) query: Option<u64>,
+    /// Since when its runtime does not report it.
+    pub(super) refused_since: Option<Instant>,
 }
 
 /// A life that was not measured while it lasted, from the kernel's end records.
@@ -164,8 +180,7 @@ pub(in crate::observe) struct Lives<M: LifeTypes> {
     pub(super) above: Option<Option<u64>>,
     /// When an end was reported below it, so that its counters may include that usage.
     pub(super) removed_below: Option<Instant>,
-    /// Number of the query whether the shown life was stopped.
-    pub(super) stop_query: Option<u64>,
+    pub(super) emptied: Option<EmptiedLife>,
     pub(super) stopped: Option<StoppedLife<M>>,
 }
 
@@ -228,7 +243,7 @@ pub(in crate::observe) enum LifeEvent<M: LifeTypes> {
     /// The runtime's reply about the life of this number.
     Exited {
         number: u64,
-        facts: Option<ExitFacts>,
+        report: EndReport,
     },
     /// A deadline is over.
     Due,
@@ -282,10 +297,12 @@ pub(in crate::observe) enum LifeAction<M: LifeTypes> {
         life: Box<MeasuredLife<M>>,
         facts: Option<ExitFacts>,
     },
-    /// It has ended, by what its runtime reports; its cgroup exists.
+    /// It has ended, by what its runtime reports; its cgroup exists. `None`: its runtime does not report it any more.
     Stop {
         life: Box<MeasuredLife<M>>,
-        facts: ExitFacts,
+        facts: Option<ExitFacts>,
+        /// Since when it has no process.
+        emptied_at: Instant,
     },
     /// Add an end record to the values of this life, or that of a cgroup below.
     Add {
@@ -313,6 +330,9 @@ pub(in crate::observe) trait PathFacts<M: LifeTypes> {
     fn exists(&self) -> bool;
     /// Whether the record is not that of another cgroup.
     fn is_of(&self, task: &M::Task, raw: &M::Record) -> bool;
+    fn cgroup(&self, task: &M::Task) -> M::Cgroup;
+    /// Whether the record is not that of another cgroup.
+    fn is_of_cgroup(&self, cgroup: &M::Cgroup, raw: &M::Record) -> bool;
     /// Whether a measured task of this name is shown.
     fn admits(&self, found: &RecognisedTask, naming: &TaskNaming) -> Result<(), HiddenReason>;
     /// Whether a task is still shown under this new name.
@@ -368,6 +388,10 @@ impl<M: LifeTypes> Lives<M> {
     /// Start time that an earlier agent knew.
     pub(in crate::observe) fn recovered_since(&self) -> Option<Timestamp> {
         self.recovered.as_ref().and_then(|recovered| recovered.since)
+    }
+    /// Its runtime is queried whether it has stopped it.
+    pub(in crate::observe) fn is_emptied(&self) -> bool {
+        self.emptied.is_some()
     }
     /// In a place that has to be cleared once the task has ended.
     pub(in crate::observe) fn is_placed(&self) -> bool {

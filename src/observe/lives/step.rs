@@ -1,15 +1,16 @@
-//! What each event does in each state. Each function handles every state: a new one stops the build here.
+//! What each event does in each state. Where the state decides what an event does, the match names every state: a new
+//! one stops the build here. A condition on one state alone is no such match.
 
 use std::time::{Duration, Instant};
 
 use super::notes::LifeExits;
 use super::state::{
     CheckOutcome, EndingLife, HiddenReason, LifeAction, LifeEvent, LifeTypes, Lives, MeasuredLife, NameRetry,
-    PathFacts, RecoveredLife, RemovedUnnamedLife, State, StoppedLife,
+    PathFacts, RecoveredLife, RemovedUnnamedLife, State,
 };
 use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
-use crate::observe::exits::ExitFacts;
+use crate::observe::exits::{EndReport, ExitFacts};
 use crate::observe::identity::{AllocCgroupRule, TaskNaming};
 use crate::observe::query_queue::{END_IS_AWAITED, ENGINE_IS_AWAITED};
 use crate::telemetry::observed::EndMissed;
@@ -58,7 +59,7 @@ pub(in crate::observe) fn step<M: LifeTypes>(
         LifeEvent::Emptied => step.emptied(),
         LifeEvent::Named(naming) => step.named(naming.map(|naming| *naming)),
         LifeEvent::NotQueued { again } => step.not_queued(again),
-        LifeEvent::Exited { number, facts } => step.exited(number, facts),
+        LifeEvent::Exited { number, report } => step.exited(number, report),
         LifeEvent::Due => step.due(),
         LifeEvent::Sweep => step.sweep(),
     }
@@ -74,7 +75,7 @@ pub(super) struct Step<'a, M: LifeTypes, F> {
 }
 
 impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
-    fn take(&mut self) -> State<M> {
+    pub(super) fn take(&mut self) -> State<M> {
         std::mem::take(&mut self.lives.state)
     }
     pub(super) fn act(&mut self, action: LifeAction<M>) {
@@ -85,9 +86,12 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         // Another cgroup was created at the path, so the first one was removed.
         if self.lives.leaving.take().is_some() {
             self.leave();
-            if let State::Empty { .. } | State::Aside(_) = self.lives.state {
-                self.lives.state = State::Absent;
+            match &self.lives.state {
+                State::Empty { .. } | State::Aside(_) => self.lives.state = State::Absent,
+                State::Absent | State::Naming { .. } | State::Shown(_) | State::Covered { .. } => {}
             }
+        } else {
+            self.leave_stopped();
         }
         self.lives.made = created_at.map(|at| self.lives.made.unwrap_or(at));
         if created_at.is_none() && !self.facts.is_scanned() {
@@ -95,15 +99,8 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         }
         self.check_at(self.now + SETTLED);
     }
-    fn occupied(&mut self) {
-        if matches!(self.lives.state, State::Aside(HiddenReason::Stopped)) {
-            self.lives.state = State::Absent;
-            self.count_from_now();
-        }
-        self.check_at(self.now);
-    }
     /// What is not measured is checked then.
-    fn check_at(&mut self, at: Instant) {
+    pub(super) fn check_at(&mut self, at: Instant) {
         match &self.lives.state {
             State::Absent | State::Empty { .. } | State::Covered { .. } => self.lives.check_at = Some(at),
             State::Aside(_) | State::Naming { .. } | State::Shown(_) => {}
@@ -113,7 +110,12 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
     fn removed(&mut self) {
         (self.lives.made, self.lives.above) = (None, None);
         self.lives.leaving = Some(self.now);
-        let is_unchecked = matches!(self.lives.state, State::Absent) && self.lives.check_at.is_some();
+        let is_unchecked = match &self.lives.state {
+            State::Absent => self.lives.check_at.is_some(),
+            State::Empty { .. } | State::Aside(_) | State::Naming { .. } | State::Shown(_) | State::Covered { .. } => {
+                false
+            }
+        };
         if is_unchecked && !self.facts.is_scanned() {
             self.lives.check_at = None;
             self.act(LifeAction::Miss(EndMissed::Unseen));
@@ -147,7 +149,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
 
     /// A life on the board is over, or its cgroup is no task any more.
     pub(super) fn hide(&mut self, life: Box<MeasuredLife<M>>) {
-        (self.lives.counted, self.lives.stop_query) = (None, None);
+        (self.lives.counted, self.lives.emptied) = (None, None);
         self.act(LifeAction::Hide(Box::new(life.found.clone())));
         if let Some(inode) = life.inode.filter(|inode| self.facts.inode() == Some(*inode)) {
             self.act(LifeAction::Cover);
@@ -187,7 +189,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         self.lives.recovered = Some(recovered);
     }
     /// The cgroup at the path was counted before.
-    fn count_from_now(&mut self) {
+    pub(super) fn count_from_now(&mut self) {
         self.lives.counted = self.facts.inode().map(|inode| (inode, self.now));
     }
     /// It is not shown now. If it is later, it counts from then on: its earlier usage must not leave the totals.
@@ -298,6 +300,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
             let is_undecided = why == HiddenReason::Excluded && !is_complete;
             return Err(if is_undecided { HiddenReason::Undecided } else { why });
         }
+        life.found.follow_name(&naming);
         if naming.source == Some(AllocSource::Nomad) {
             // Tasks of Nomad allocs in Docker containers: nothing shows that they share an alloc's cgroup.
             life.found.alloc_cgroup = AllocCgroupRule::None;
@@ -318,9 +321,13 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
 
     /// It may have another name now.
     fn query_again(&mut self) {
-        if let State::Shown(life) = &self.lives.state {
-            let found = Some(Box::new(life.found.clone()));
-            self.act(LifeAction::QueryName { found, again: true });
+        match &self.lives.state {
+            State::Shown(life) => {
+                let found = Some(Box::new(life.found.clone()));
+                self.act(LifeAction::QueryName { found, again: true });
+            }
+            // It is queried, or not shown under a name.
+            State::Naming { .. } | State::Absent | State::Empty { .. } | State::Aside(_) | State::Covered { .. } => {}
         }
     }
 
@@ -370,7 +377,11 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
             | State::Covered { .. }) => {
                 self.lives.state = other;
                 // An ended one has its name until its exit status is known.
-                if let Some(found) = self.lives.measured().map(|life| life.found.clone())
+                let found = self.lives.all_measured_mut().next().map(|life| {
+                    life.found.follow_name(&naming);
+                    life.found.clone()
+                });
+                if let Some(found) = found
                     && self.facts.keeps(&found, &naming)
                 {
                     self.act(LifeAction::Rename { found: Box::new(found), naming: Box::new(naming) });
@@ -400,44 +411,13 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         }
     }
 
-    fn exited(&mut self, number: u64, facts: Option<ExitFacts>) {
+    fn exited(&mut self, number: u64, report: EndReport) {
         // A late reply belongs to an earlier life.
         if let Some(ending) = self.lives.ending.take_if(|ending| ending.number == number) {
-            self.end(ending.life, facts);
+            self.end(ending.life, report.facts());
             self.use_known_name();
-        } else if self.lives.stop_query.take_if(|query| *query == number).is_some()
-            && let Some(facts) = facts
-        {
-            self.stopped(facts);
-        }
-    }
-
-    /// Its runtime may have stopped it.
-    fn emptied(&mut self) {
-        if let State::Shown(life) = &self.lives.state
-            && life.found.may_outlive_its_end()
-        {
-            let (number, found) = (self.facts.number(), Box::new(life.found.clone()));
-            self.lives.stop_query = Some(number);
-            self.act(LifeAction::QueryExit { number, found, began_at: None, ended_at: None });
-        }
-    }
-    fn stopped(&mut self, facts: ExitFacts) {
-        match self.take() {
-            // The reply is about the task of another cgroup if one has followed.
-            State::Shown(life) if life.inode.is_some() && life.inode == self.facts.inode() => {
-                self.lives.counted = None;
-                self.act(LifeAction::Hide(Box::new(life.found.clone())));
-                self.lives.stopped = Some(StoppedLife { task: life.task.clone(), at: self.now });
-                self.act(LifeAction::Stop { life, facts });
-                self.lives.state = State::Aside(HiddenReason::Stopped);
-            }
-            other @ (State::Absent
-            | State::Empty { .. }
-            | State::Aside(_)
-            | State::Naming { .. }
-            | State::Shown(_)
-            | State::Covered { .. }) => self.lives.state = other,
+        } else if let Some(emptied) = self.lives.emptied.filter(|emptied| emptied.query == Some(number)) {
+            self.answered(emptied, report);
         }
     }
 
@@ -446,8 +426,14 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         if self.lives.retry.is_some_and(|retry| retry.next <= now) {
             self.retry();
         }
-        if matches!(&self.lives.state, State::Naming { until, .. } if *until <= now) {
-            self.show_now(None);
+        match &self.lives.state {
+            State::Naming { until, .. } if *until <= now => self.show_now(None),
+            State::Naming { .. }
+            | State::Absent
+            | State::Empty { .. }
+            | State::Aside(_)
+            | State::Shown(_)
+            | State::Covered { .. } => {}
         }
         if self.lives.removed_unnamed.as_ref().is_some_and(|late| late.until <= now) {
             self.show_late(None);
@@ -488,6 +474,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
 
     /// Forgets what is over.
     fn sweep(&mut self) {
+        self.leave_stopped();
         let (now, lives) = (self.now, &mut *self.lives);
         let is_young = |at: Instant, span: Duration| now.saturating_duration_since(at) < span;
         // Excluded tasks end too, and their runtime may have forgotten them by then.

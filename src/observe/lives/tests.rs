@@ -14,7 +14,7 @@ use super::*;
 use crate::kernel::bpf::exits::{EndNotes, ProcessEnd};
 use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
-use crate::observe::exits::facts_of;
+use crate::observe::exits::{EndReport, facts_of};
 use crate::observe::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming};
 use crate::observe::tree::{CgroupTree, PathVerdict};
 
@@ -39,6 +39,7 @@ struct NumberMeasures;
 
 impl LifeTypes for NumberMeasures {
     type Task = u64;
+    type Cgroup = u64;
     type Record = u64;
 }
 
@@ -61,6 +62,12 @@ impl PathFacts<NumberMeasures> for MomentHost {
     }
     fn is_of(&self, task: &u64, raw: &u64) -> bool {
         task == raw
+    }
+    fn cgroup(&self, task: &u64) -> u64 {
+        *task
+    }
+    fn is_of_cgroup(&self, cgroup: &u64, raw: &u64) -> bool {
+        cgroup == raw
     }
     fn admits(&self, _: &RecognisedTask, naming: &TaskNaming) -> Result<(), HiddenReason> {
         if naming.native == "excluded" { Err(HiddenReason::Excluded) } else { Ok(()) }
@@ -102,7 +109,8 @@ impl ScriptedPath {
             LifeAction::QueryExit { number, .. } => Some(format!("query exit {number}")),
             LifeAction::Show { task, naming, .. } => Some(format!("show {task} as {}", naming.native)),
             LifeAction::End { life, .. } => Some(format!("end {}", life.task)),
-            LifeAction::Stop { life, .. } => Some(format!("stop {}", life.task)),
+            LifeAction::Stop { life, facts: Some(_), .. } => Some(format!("stop {}", life.task)),
+            LifeAction::Stop { life, facts: None, .. } => Some(format!("stop {}, unknown", life.task)),
             LifeAction::Cover => Some("cover".to_owned()),
             LifeAction::Add { task, raw, .. } => Some(format!("add {raw} to {task}")),
             LifeAction::Miss(why) => Some(format!("miss {why:?}")),
@@ -304,9 +312,9 @@ fn container_lives_are_shown_in_order_once_the_name_is_available() {
     path.happens(named("web"));
     let shown = ["show 1 as web", "query exit 1", "end 1", "show 2 as web", "query exit 2", "end 2", "show 3 as web"];
     assert_eq!(path.done(), [&shown[..], &["query exit 3"]].concat());
-    path.happens(LifeEvent::Exited { number: 2, facts: None });
+    path.happens(LifeEvent::Exited { number: 2, report: EndReport::Refused });
     assert!(path.done().is_empty(), "that one has ended");
-    path.happens(LifeEvent::Exited { number: 3, facts: None });
+    path.happens(LifeEvent::Exited { number: 3, report: EndReport::Refused });
     assert_eq!(path.done(), ["end 3"]);
 }
 
@@ -448,13 +456,13 @@ fn end_of_a_service_waits_for_systemd_until_the_service_starts_again() {
     path.host.inode = None;
     path.happens(LifeEvent::NoTask);
     assert_eq!(path.done(), ["query name", "show 1 as web.service", "query exit 1"]);
-    path.happens(LifeEvent::Exited { number: 1, facts: None });
+    path.happens(LifeEvent::Exited { number: 1, report: EndReport::Refused });
     assert_eq!(path.done(), ["end 1"]);
 
     path.begins(service(), 2).happens(named("web.service"));
     path.host.inode = None;
     path.happens(LifeEvent::NoTask).begins(service(), 3).happens(named("web.service"));
-    path.happens(LifeEvent::Exited { number: 2, facts: None });
+    path.happens(LifeEvent::Exited { number: 2, report: EndReport::Refused });
     assert_eq!(
         path.done(),
         ["query name", "show 2 as web.service", "query exit 2", "query name", "end 2", "show 3 as web.service"]
@@ -528,14 +536,117 @@ fn recovered_cgroup_with_usage_counted_elsewhere_counts_from_the_agent_start() {
     assert_eq!(path.done(), ["query name", "show 1 as web"], "at once, under its name");
 }
 
+/// Below a parent that a user chose, a container of containerd is taken for one of Docker until it is named.
+#[test]
+fn end_of_a_container_is_queried_at_the_source_of_its_name() {
+    let of_containerd = || TaskNaming { source: Some(AllocSource::Containerd), ..TaskNaming::of("build/0123456789ab") };
+    let name = |path: &mut ScriptedPath| {
+        path.happens(LifeEvent::Named(Some(Box::new(of_containerd()))));
+    };
+    let mut early = ScriptedPath::new();
+    name(early.begins(container(), 1));
+    let mut late = ScriptedPath::new();
+    name(late.begins(container(), 1).after(2_000).happens(LifeEvent::Due));
+    for mut path in [early, late] {
+        path.happens(LifeEvent::Emptied)
+            .happens(LifeEvent::Exited { number: 1, report: EndReport::Exit(facts_of(3, false, None)) });
+        let done = path.done();
+        assert_eq!(done[done.len() - 2..], ["query exit 1", "stop 1"]);
+    }
+    // containerd has forgotten a task whose cgroup is gone.
+    let mut gone = ScriptedPath::new();
+    name(gone.begins(container(), 1));
+    gone.host.inode = None;
+    gone.happens(LifeEvent::NoTask);
+    assert_eq!(gone.done(), ["query name", "show 1 as build/0123456789ab", "end 1"]);
+    // What Nomad runs in a container is known to Docker.
+    let mut of_nomad = ScriptedPath::new();
+    let naming = TaskNaming { source: Some(AllocSource::Nomad), ..TaskNaming::of("web") };
+    of_nomad.begins(container(), 1).happens(LifeEvent::Named(Some(Box::new(naming))));
+    of_nomad.host.inode = None;
+    of_nomad.happens(LifeEvent::NoTask);
+    assert_eq!(of_nomad.done().last().map(String::as_str), Some("query exit 1"));
+}
+
+/// The events of what follows are lost: the queue was full, or no directory could be watched.
+#[test]
+fn stopped_container_does_not_hide_the_cgroup_that_follows_unreported() {
+    let of_containerd = || RecognisedTask::container(AllocSource::Containerd, &"5e".repeat(32));
+    let stopped = || {
+        let mut path = ScriptedPath::new();
+        path.begins(of_containerd(), 1).happens(named("web")).happens(LifeEvent::Emptied);
+        path.happens(LifeEvent::Exited { number: 1, report: EndReport::Exit(facts_of(3, false, None)) });
+        path.after(10_000).happens(LifeEvent::Sweep).happens(LifeEvent::Made(Some(Timestamp(5)))).after(20);
+        assert!(!path.lives().is_due_for_check(path.host.now), "it is there in a further hierarchy");
+        assert_eq!(path.done().last().map(String::as_str), Some("stop 1"));
+        path
+    };
+    let mut swept = stopped();
+    swept.host.inode = Some(2);
+    swept.happens(LifeEvent::Sweep);
+    assert!(swept.lives().is_due_for_check(swept.host.now) && !swept.lives().includes_other_usage(2));
+    let mut made = stopped();
+    made.host.inode = Some(2);
+    made.happens(LifeEvent::Made(Some(Timestamp(6)))).after(20);
+    assert!(made.lives().is_due_for_check(made.host.now));
+    let mut occupied = stopped();
+    occupied.host.inode = Some(2);
+    occupied.happens(LifeEvent::Occupied);
+    assert!(occupied.lives().is_due_for_check(occupied.host.now) && !occupied.lives().includes_other_usage(2));
+    // Without one that follows.
+    let mut gone = stopped();
+    gone.host.inode = None;
+    gone.happens(LifeEvent::Sweep).happens(LifeEvent::NoTask).after(20_000).happens(LifeEvent::Sweep);
+    assert!(matches!(gone.lives().state(), State::Absent));
+}
+
+/// Its shim is dead, speaks another protocol, or takes no connection from the agent.
+#[test]
+fn emptied_container_without_a_report_ends_with_an_unknown_outcome() {
+    let begin = || {
+        let mut path = ScriptedPath::new();
+        let found = RecognisedTask::container(AllocSource::Containerd, &"5e".repeat(32));
+        path.begins(found, 1).happens(named("web"));
+        path.done();
+        (path, 0)
+    };
+    fn sweep((path, number): &mut (ScriptedPath, u64), report: EndReport) -> Vec<String> {
+        *number += 1;
+        path.happens(LifeEvent::Emptied).happens(LifeEvent::Exited { number: *number, report });
+        assert_eq!(path.done.remove(0), format!("query exit {number}"));
+        path.after(10_000);
+        path.done()
+    }
+    let none: [&str; 0] = [];
+    let mut refused = begin();
+    [(); 2].iter().for_each(|()| assert_eq!(sweep(&mut refused, EndReport::Refused), none));
+    assert_eq!(sweep(&mut refused, EndReport::Refused), ["stop 1, unknown"]);
+    assert!(matches!(refused.0.lives().state(), State::Aside(HiddenReason::Stopped)));
+
+    // It runs without a process that the kernel counts: in a virtual machine.
+    let mut runs = begin();
+    for report in [EndReport::Refused, EndReport::Refused, EndReport::Runs].iter().cycle().take(30) {
+        assert_eq!(sweep(&mut runs, report.clone()), none);
+    }
+    // It was not queried.
+    let mut late = begin();
+    (0..30).for_each(|_| assert_eq!(sweep(&mut late, EndReport::Late), none));
+    // It has a process in between.
+    let mut occupied = begin();
+    for _ in 0..30 {
+        assert_eq!(sweep(&mut occupied, EndReport::Refused), none);
+        occupied.0.after(10_000);
+    }
+}
+
 /// containerd keeps a stopped task, with its empty cgroup, until a client deletes it.
 #[test]
 fn container_stopped_by_its_runtime_ends_once_while_its_cgroup_exists() {
     let of_containerd = || RecognisedTask::container(AllocSource::Containerd, &"5e".repeat(32));
-    let exited = |number: u64| LifeEvent::Exited { number, facts: Some(facts_of(3, false, None)) };
+    let exited = |number: u64| LifeEvent::Exited { number, report: EndReport::Exit(facts_of(3, false, None)) };
     let mut path = ScriptedPath::new();
     path.begins(of_containerd(), 1).happens(named("web")).happens(LifeEvent::Emptied);
-    path.happens(LifeEvent::Exited { number: 1, facts: None });
+    path.happens(LifeEvent::Exited { number: 1, report: EndReport::Runs });
     assert_eq!(path.done(), ["query name", "show 1 as web", "query exit 1"], "its shim reports that it runs");
     path.happens(LifeEvent::Emptied).happens(exited(1)).happens(exited(2)).happens(LifeEvent::Emptied);
     assert_eq!(path.done(), ["query exit 2", "stop 1"]);

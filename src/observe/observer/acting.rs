@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::facts::ObserverFacts;
 use super::{CgroupMeasures, MeasuredTask, ObserverThread};
 use crate::model::task::ExitStatus;
-use crate::observe::exits::{ExitFacts, KILLED};
+use crate::model::units::Timestamp;
+use crate::observe::exits::{self, EndReport, ExitFacts, KILLED};
 use crate::observe::identity::{ExitRule, RecognisedTask, TaskNaming};
 use crate::observe::journal::StartedTask;
 use crate::observe::lives::{LifeAction, LifeEvent, LifeExits, MeasuredLife, step};
@@ -57,7 +59,7 @@ impl ObserverThread {
                 let [began_at, ended_at] = [began_at, ended_at].map(|at| at.map(|at| self.wall(at)));
                 let life = LifeRef { number, began_at, ended_at, removed_at: self.parts.clock.now() };
                 let is_queued = self.query(path, *found, QueryTopic::Exit(life));
-                return (!is_queued).then_some(LifeEvent::Exited { number, facts: None });
+                return (!is_queued).then_some(LifeEvent::Exited { number, report: EndReport::Late });
             }
             LifeAction::Show { found, task, naming, inode } => self.begin_task(path, &found, &task, *naming, inode),
             LifeAction::Rename { found, naming } => self.rename(path, &found, *naming),
@@ -67,7 +69,7 @@ impl ObserverThread {
             }
             LifeAction::Cover => self.cover(path),
             LifeAction::End { life, facts } => self.end_task(path, facts, Some((&life.notes, life.found.ends_by))),
-            LifeAction::Stop { life, facts } => self.stop_task(path, facts, &life),
+            LifeAction::Stop { life, facts, emptied_at } => self.stop_task(path, facts, emptied_at, &life),
             LifeAction::Add { task, raw, is_below: false } => task.reader.end(&raw, self.parts.clock.now()),
             LifeAction::Add { task, raw, is_below: true } => task.reader.end_below(&raw, self.parts.clock.now()),
             // The kernel's record reports it.
@@ -149,11 +151,21 @@ impl ObserverThread {
     }
 
     /// Its runtime keeps the cgroup, with its last values.
-    fn stop_task(&mut self, path: &str, facts: ExitFacts, life: &MeasuredLife<CgroupMeasures>) {
+    fn stop_task(
+        &mut self,
+        path: &str,
+        facts: Option<ExitFacts>,
+        emptied_at: Instant,
+        life: &MeasuredLife<CgroupMeasures>,
+    ) {
         self.read_last(Some(&life.task.reader));
         let kills = life.task.reader.latest().and_then(|last| last.usage.oom_kills()).unwrap_or_default();
+        let facts = facts.unwrap_or_else(|| exits::unknown("its runtime does not report the exit status", None));
         let oom = facts.oom || (kills > 0 && facts.status == ExitStatus::Code(KILLED));
-        self.end_task(path, Some(ExitFacts { oom, ..facts }), Some((&life.notes, life.found.ends_by)));
+        let ago = self.parts.clock.instant().saturating_duration_since(emptied_at).as_nanos();
+        let emptied_at = self.parts.clock.now().0.saturating_sub(u64::try_from(ago).unwrap_or(u64::MAX));
+        let finished_at = facts.finished_at.or(Some(Timestamp(emptied_at)));
+        self.end_task(path, Some(ExitFacts { oom, finished_at, ..facts }), Some((&life.notes, life.found.ends_by)));
     }
 
     /// `recorded`: what the kernel reported, and whose exit is that of the task.
@@ -182,7 +194,6 @@ impl ObserverThread {
 mod tests {
     use super::*;
     use crate::model::task::ServiceResult;
-    use crate::model::units::Timestamp;
 
     #[test]
     fn exit_facts_missing_from_the_runtime_come_from_the_kernel_record() {

@@ -41,6 +41,12 @@ impl PathFacts<CgroupMeasures> for ObserverFacts<'_> {
     fn is_of(&self, task: &Arc<MeasuredTask>, raw: &EndedCgroup) -> bool {
         task.reader.is_of(raw) != Some(false)
     }
+    fn cgroup(&self, task: &Arc<MeasuredTask>) -> Box<[(usize, u64)]> {
+        task.reader.inodes()
+    }
+    fn is_of_cgroup(&self, cgroup: &Box<[(usize, u64)]>, raw: &EndedCgroup) -> bool {
+        cgroup.iter().all(|(hierarchy, inode)| *hierarchy != raw.hierarchy || *inode == raw.inode)
+    }
     fn admits(&self, found: &RecognisedTask, naming: &TaskNaming) -> Result<(), HiddenReason> {
         let (config, allocs) = (&self.work.parts.config, &self.work.allocs);
         let most = config.max_allocs;

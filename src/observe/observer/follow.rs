@@ -132,10 +132,11 @@ impl ObserverThread {
             self.happens(path, LifeEvent::Emptied);
         }
     }
-    /// The same of all tasks, for those whose cgroups report no change.
+    /// The same of all tasks, for those whose cgroups report no change. Those whose turn did not come at the last sweep
+    /// are first, so that runtimes that hang do not keep the queries about others from being answered.
     pub(super) fn check_all_emptied(&mut self) {
         let emptied = self.lives.iter().filter(|(_, lives)| is_emptied(lives)).map(|(path, _)| Arc::clone(path));
-        let emptied: Vec<Arc<str>> = emptied.collect();
+        let emptied = beginning_after(emptied.collect(), &self.last_answered);
         emptied.iter().for_each(|path| self.happens(path, LifeEvent::Emptied));
     }
 
@@ -234,6 +235,14 @@ fn is_emptied(lives: &Lives<CgroupMeasures>) -> bool {
     life.found.may_outlive_its_end() && processes() == Some(0)
 }
 
+/// In their order, the first after this one first.
+fn beginning_after(mut paths: Vec<Arc<str>>, last: &str) -> Vec<Arc<str>> {
+    paths.sort_unstable();
+    let before = paths.partition_point(|path| **path <= *last);
+    paths.rotate_left(before);
+    paths
+}
+
 fn may_be_emptied(lives: &Lives<CgroupMeasures>) -> bool {
     matches!(lives.state(), State::Shown(life) if life.found.may_outlive_its_end())
 }
@@ -242,5 +251,24 @@ fn recognised(cgroup: TaskCgroup<'_>) -> Option<RecognisedTask> {
     match cgroup {
         TaskCgroup::Recognised(found) => Some(found.clone()),
         TaskCgroup::Plain => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_emptied_task_is_queried_first_in_some_sweep() {
+        let paths: Vec<Arc<str>> = (0..10).rev().map(|n| Arc::from(format!("/default/{n}"))).collect();
+        let (mut last, mut answered) = (Arc::<str>::from(""), BTreeSet::new());
+        for _ in 0..4 {
+            // The time of a sweep is enough for three.
+            let queried = beginning_after(paths.clone(), &last);
+            assert_eq!(queried.len(), paths.len());
+            answered.extend(queried[..3].iter().cloned());
+            last = Arc::clone(&queried[2]);
+        }
+        assert_eq!(answered.len(), paths.len(), "{answered:?}");
     }
 }

@@ -19,6 +19,11 @@ use crate::observed::situations::{
 const HEADING: &str = "### A container of containerd in each situation";
 /// No other containerd has one of this name.
 const SPACE: &str = "allostat-test-situations";
+/// A parent of cgroups, which has the name of no namespace.
+const PARENT: &str = "allostat-test-parent";
+/// Of a container with the ID below that parent.
+const ID: &str = "5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e";
+const PLACE: &str = "/allostat-test-parent/5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e";
 const IMAGE: &str = "registry.example/team/box:1";
 const RESTARTED: &str = "containerd.io/restart.status=running";
 
@@ -31,7 +36,7 @@ struct Ctr {
 
 impl Ctr {
     fn start() -> Option<Ctr> {
-        let (runc, containerd) = (program("runc")?, Containerd::start(&[SPACE])?);
+        let (runc, containerd) = (program("runc")?, Containerd::start(&[SPACE, PARENT])?);
         let events = follow(&containerd);
         let ctr = Ctr { containerd, runc, events };
         ctr.ctr(&["namespaces", "create", SPACE]);
@@ -83,9 +88,13 @@ impl Ctr {
     }
     /// `None`: it has no task.
     fn status(&self, name: &str) -> Option<String> {
+        self.listed(name, 2)
+    }
+    /// A column of the list of tasks: name, process, status.
+    fn listed(&self, name: &str, column: usize) -> Option<String> {
         let list = String::from_utf8(self.ctr(&["task", "list"]).stdout).unwrap();
         let mut rows = list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-        rows.find(|row| row[0] == name).map(|row| row[2].to_owned())
+        rows.find(|row| row[0] == name).map(|row| row[column].to_owned())
     }
     fn kill_shim(&self, name: &str) -> Output {
         let words = ["-namespace", SPACE, "-id", name].join("\0");
@@ -127,6 +136,11 @@ fn follow(containerd: &Containerd) -> Child {
     command.stderr(Stdio::null()).spawn().unwrap()
 }
 
+/// An ID is cut.
+fn task(name: &str) -> &str {
+    if name == ID { &ID[..12] } else { name }
+}
+
 /// In nanoseconds since 1970.
 fn time(text: &Value) -> u64 {
     moment(text.as_str().unwrap()).unwrap().0
@@ -135,7 +149,7 @@ fn time(text: &Value) -> u64 {
 impl Engine for Ctr {
     const SOURCE: &str = "containerd";
     fn id(&self, name: &str) -> String {
-        format!("containerd:{SPACE}/{name}")
+        format!("containerd:{SPACE}/{}", task(name))
     }
     fn start(&self, name: &str, options: &[&str], script: &str) -> Output {
         let rootfs = self.containerd.inside.rootfs();
@@ -190,6 +204,15 @@ fn situations() -> Vec<Situation> {
             then: &[&["task", "delete", "%"]],
             ..ended("ends with 4, `ctr task delete`", "deleted", "sleep 0.5; exit 4", ("error", 4))
         },
+        Situation {
+            options: &["--cgroup", PLACE],
+            ..ended(
+                "below a parent (`nerdctl run --cgroup-parent`), ends with 6",
+                ID,
+                "sleep 0.5; exit 6",
+                ("error", 6),
+            )
+        },
         Situation { then: &[&["task", "kill", "%"]], ..ended("`ctr task kill`, obeyed", "obeys", OBEYS, ("error", 7)) },
         killed("`ctr task kill --signal KILL`", "killed", &[KILL]),
         killed("`ctr task delete --force`", "removed", &[&["task", "delete", "--force", "%"]]),
@@ -217,7 +240,7 @@ const UPDATE: &[&str] = &["update", "--memory", "100663296", "%"];
 fn assert_ends_are_the_events(ctr: &Ctr, agent: &Agent, name: &str) {
     let id = ctr.id(name).replace('/', "%2F");
     let alloc: Value = agent.json(&format!("/v1/allocs/{id}"));
-    let exits = alloc["tasks"][name]["exits"].as_array().cloned().unwrap_or_default();
+    let exits = alloc["tasks"][task(name)]["exits"].as_array().cloned().unwrap_or_default();
     let events = ctr.exits(name);
     let shown = |exit: &Value| (exit["status"]["code"].as_u64().unwrap(), exit["finished_at"].as_u64().unwrap());
     let shown: Vec<_> = exits.iter().map(shown).collect();
@@ -372,6 +395,7 @@ fn container_of_containerd_in_each_documented_situation_is_as_its_events_are() {
     shown.sort();
     assert_eq!(shown, ids);
     assert_over_restarts(&mut ctr, &mut agent, &all);
+    assert_without_a_shim(&mut ctr, &agent);
     agent.stop();
 }
 
@@ -385,7 +409,7 @@ fn assert_over_restarts(ctr: &mut Ctr, agent: &mut Agent, all: &[Situation]) {
     let before = starts(ctr, agent);
     let exits_of = |agent: &Agent, ctr: &Ctr, name: &str| {
         let body = agent.metrics();
-        let labels = [("workload", &*format!("{SPACE}/{name}")), ("source", "containerd")];
+        let labels = [("workload", &*format!("{SPACE}/{}", task(name))), ("source", "containerd")];
         let exits: f64 = body.all("allostat_workload_exits_total", &labels).into_iter().map(Sample::f64).sum();
         (exits, find(agent, &ctr.id(name)).is_some())
     };
@@ -401,7 +425,7 @@ fn assert_over_restarts(ctr: &mut Ctr, agent: &mut Agent, all: &[Situation]) {
     runs.iter().for_each(|of| assert_as_engine(ctr, agent, of));
     assert_eq!(starts(ctr, agent), before, "after a restart of containerd");
 
-    assert_eq!(exits_of(agent, ctr, "fails"), (1.0, true));
+    ["fails", ID].iter().for_each(|name| assert_eq!(exits_of(agent, ctr, name), (1.0, true), "{name}"));
     agent.terminate();
     let killed = ctr.ctr(&["task", "kill", "--signal", "KILL", "runs"]);
     assert!(killed.status.success(), "{killed:?}");
@@ -414,10 +438,32 @@ fn assert_over_restarts(ctr: &mut Ctr, agent: &mut Agent, all: &[Situation]) {
     let of = &ended("", "runs", "", ("error", 137));
     assert_as_engine(ctr, agent, of);
     assert_ends_are_the_events(ctr, agent, "runs");
-    assert_eq!(exits_of(agent, ctr, "fails"), (1.0, false), "it has ended once");
+    for name in ["fails", ID] {
+        assert_eq!(exits_of(agent, ctr, name), (1.0, false), "{name} has ended once");
+    }
     let resumed = ctr.ctr(&["task", "resume", "paused"]);
     assert!(resumed.status.success(), "{resumed:?}");
     assert_as_engine(ctr, agent, &running("", "paused", &[]));
+}
+
+/// Neither containerd nor the shim is left to report the exit of its task or to remove the cgroup.
+fn assert_without_a_shim(ctr: &mut Ctr, agent: &Agent) {
+    let (is, name) = ("containerd and its shim are killed, then its process", "unreported");
+    let row = documented(HEADING, is);
+    assert!(row.contains("| `complete` | `unknown`"), "{row}");
+    let started = ctr.start(name, &[], "sleep 1000");
+    assert!(started.status.success(), "{started:?}");
+    let with_status = |status: &str| find(agent, &ctr.id(name)).filter(|alloc| alloc["status"] == status);
+    wait_for(is, long(), || with_status("running"));
+    let pid = ctr.listed(name, 1).unwrap();
+    ctr.containerd.kill();
+    for killed in [ctr.kill_shim(name), Command::new("kill").args(["-KILL", &pid]).output().unwrap()] {
+        assert!(killed.status.success(), "{killed:?}");
+    }
+    let alloc = wait_for(is, long(), || with_status("complete"));
+    let exit = &alloc["tasks"][name]["last_exit"];
+    assert!(exit["outcome"] == "unknown" && exit["status"]["code"].is_null(), "{alloc:#}");
+    ctr.kill_and_start_again();
 }
 
 /// The annotations of a pod, as containerd's CRI writes them. A user who may start a container can choose them.

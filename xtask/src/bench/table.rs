@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::{Ratio, Row};
 use super::budgets::{BUDGETS, Budget, Limit, PEERS, PEERS_MACHINE};
+use super::{Ratio, Row};
 use crate::Result;
 
 impl Budget {
