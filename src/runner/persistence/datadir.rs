@@ -274,13 +274,14 @@ impl DataDir {
         }
         // Before anything is in it: what is made later inherits its project.
         let limit = limit.filter(|_| shared.symlink_metadata().is_err());
-        let is_limited = limit.is_some_and(|bytes| self.limits.set(id, &self.alloc(id), bytes));
+        let is_limited = self.limits.build(id, &alloc, limit);
         make_dirs([
             DirectoryTarget::owned_by_agent(&shared, SHARED),
             DirectoryTarget::owned_by_agent(&shared.join("data"), SHARED),
             DirectoryTarget::owned_by_agent(&logs, LOGS),
             DirectoryTarget::owned_by_agent(&shared.join("tmp"), SHARED),
         ])?;
+        // Each time: an agent may have died before it.
         if is_limited {
             self.limits.exempt(id, &logs);
         }
