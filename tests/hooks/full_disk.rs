@@ -221,6 +221,10 @@ fn artifact_larger_than_the_secrets_of_a_task_fails_with_the_reason() {
     agent.stop();
 }
 
+/// Copies what it reads after each SIGHUP, to memory.
+const RECEIVES: &str = "trap 'changed=1' HUP; while :; do if [ -n \"$changed\" ]; then changed=; cp local/out \
+                        $NOMAD_SECRETS_DIR/received; fi; sleep 0.05; done";
+
 /// Promise (Durability and recovery): A template's change that a full disk refuses is written once there is room,
 /// without another change
 #[test]
@@ -231,9 +235,7 @@ fn template_change_refused_by_a_full_disk_is_written_once_there_is_room() {
     let Some(site) = Site::start("") else { skip_test!("cannot-mount") };
     let template = "template {\n data = \"{{ key \\\"word\\\" }}\"\n destination = \"local/out\"\n \
                     change_mode = \"signal\"\n change_signal = \"SIGHUP\"\n splay = \"0s\"\n }";
-    let script = "trap 'changed=1' HUP; while :; do if [ -n \"$changed\" ]; then changed=; cp local/out \
-                  $NOMAD_SECRETS_DIR/received; fi; sleep 0.05; done";
-    site.agent.run(&job(template, script));
+    site.agent.run(&job(template, RECEIVES));
     site.until("its start", || site.alloc()["tasks"]["t"]["state"] == "running");
     let of = |name: &str| std::fs::read_to_string(site.dir().join("t").join(name)).unwrap_or_default();
     assert_eq!(of("local/out"), "one");
@@ -249,6 +251,40 @@ fn template_change_refused_by_a_full_disk_is_written_once_there_is_room() {
     site.until("the change", || of("local/out") == "two");
     site.until("the signal", || of("secrets/received") == "two");
     assert_eq!(site.alloc()["tasks"]["t"]["restarts"], 0);
+    site.is_sound();
+    site.end();
+}
+
+/// The file never had the other text.
+#[test]
+fn template_change_that_is_taken_back_on_a_full_disk_signals_nothing() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(site) = Site::start("") else { skip_test!("cannot-mount") };
+    std::fs::write(site.keys.path().join("other"), "0").unwrap();
+    // The second one is in memory: once it is written, the first one was rendered as well.
+    let stanzas = "template {\n data = \"{{ key \\\"word\\\" }}\"\n destination = \"local/out\"\n \
+                   change_mode = \"signal\"\n change_signal = \"SIGHUP\"\n splay = \"0s\"\n }\n\
+                   template {\n data = \"{{ key \\\"other\\\" }}\"\n destination = \"secrets/other\"\n \
+                   change_mode = \"noop\"\n }";
+    site.agent.run(&job(stanzas, RECEIVES));
+    site.until("its start", || site.alloc()["tasks"]["t"]["state"] == "running");
+    let of = |name: &str| std::fs::read_to_string(site.dir().join("t").join(name)).unwrap_or_default();
+    let set = |key: &str, text: &str| std::fs::write(site.keys.path().join(key), text).unwrap();
+    site.disk.fill(0);
+    set("word", "two");
+    site.until("the reason", || site.messages().contains("template for local/out: cannot write it: No space left"));
+    set("word", "one");
+    set("other", "1");
+    site.until("both to be rendered", || of("secrets/other") == "1");
+    site.disk.free();
+    set("word", "three");
+    site.until("the signal", || of("secrets/received") == "three");
+    // The next pass begins when the event of the signal is there.
+    set("other", "2");
+    site.until("one more pass", || of("secrets/other") == "2");
+    assert_eq!(site.messages().matches("\"Signaling\": ").count(), 1, "{}", site.messages());
     site.is_sound();
     site.end();
 }
