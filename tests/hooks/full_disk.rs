@@ -225,6 +225,7 @@ fn artifact_larger_than_the_secrets_of_a_task_fails_with_the_reason() {
 const RECEIVES: &str = "trap 'changed=1' HUP; while :; do if [ -n \"$changed\" ]; then changed=; cp local/out \
                         $NOMAD_SECRETS_DIR/received; fi; sleep 0.05; done";
 
+/// Each try is in the log, and the reason is reported once.
 /// Promise (Durability and recovery): A template's change that a full disk refuses is written once there is room,
 /// without another change
 #[test]
@@ -234,18 +235,20 @@ fn template_change_refused_by_a_full_disk_is_written_once_there_is_room() {
     }
     let Some(site) = Site::start("") else { skip_test!("cannot-mount") };
     let template = "template {\n data = \"{{ key \\\"word\\\" }}\"\n destination = \"local/out\"\n \
-                    change_mode = \"signal\"\n change_signal = \"SIGHUP\"\n splay = \"0s\"\n }";
+                    change_mode = \"signal\"\n change_signal = \"SIGHUP\"\n splay = \"0s\"\n wait {\n min = \"1s\"\n \
+                    max = \"2s\"\n }\n }";
     site.agent.run(&job(template, RECEIVES));
     site.until("its start", || site.alloc()["tasks"]["t"]["state"] == "running");
     let of = |name: &str| std::fs::read_to_string(site.dir().join("t").join(name)).unwrap_or_default();
     assert_eq!(of("local/out"), "one");
     site.disk.fill(0);
     std::fs::write(site.keys.path().join("word"), "two").unwrap();
-    site.until("the reason", || {
-        let words =
-            "not rendered again, the file stays as it is: template for local/out: cannot write it: No space left";
-        site.messages().contains(words)
-    });
+    let words = "not rendered again, the file stays as it is: template for local/out: cannot write it: No space left";
+    site.until("the reason", || site.messages().contains(words));
+    let tries = || site.agent.log().matches("failed to record a change of a template").count();
+    site.until("two more tries", || tries() >= 3);
+    let failed = site.agent.metrics().u64("allostat_template_renders_total", &[("outcome", "failed")]);
+    assert_eq!((site.messages().matches(words).count(), failed), (1, 1), "{}", site.messages());
     assert_eq!((of("local/out"), of("secrets/received")), ("one".to_owned(), String::new()));
     site.disk.free();
     site.until("the change", || of("local/out") == "two");

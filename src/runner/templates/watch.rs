@@ -361,7 +361,7 @@ impl TemplatePass {
             more.quiet = None;
             return Ok(());
         }
-        if let Some(wait) = template.wait {
+        if let Some(wait) = template.wait.filter(|_| is_other) {
             let now = self.alloc.ctx.line.now();
             let quiet = quiet_until(wait, more.quiet.as_ref(), &digest, now);
             let is_due = quiet.due <= now;
@@ -369,6 +369,9 @@ impl TemplatePass {
             if !is_due {
                 return Ok(());
             }
+        } else {
+            // Another try to write the same text has waited already.
+            more.quiet = None;
         }
         if is_other && tried.has_time {
             let mut latest = self.rendering.render(template, time);
