@@ -11,15 +11,14 @@ use super::limit;
 use crate::artifacts::Server;
 use crate::common::{Agent, AgentOptions, assert_contains, is_root, wait_for};
 
-/// The directories of allocs on a small file system of their own; the state has room.
+/// A directory of the agent on a small file system of its own; the state has room.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
     fn mount(at: PathBuf) -> Option<SmallDisk> {
         std::fs::create_dir_all(&at).unwrap();
-        let words = ["-t", "tmpfs", "-o", "size=48m,mode=711", "tmpfs"];
-        let mounted = Command::new("mount").args(words).arg(&at).status();
-        mounted.is_ok_and(|status| status.success()).then_some(SmallDisk(at))
+        let words = ["-t", "tmpfs", "-o", "size=48m,nr_inodes=5000,mode=711", "tmpfs"];
+        mounted(&words, &at).then_some(SmallDisk(at))
     }
     /// Leaves so many bytes.
     fn fill(&self, left: u64) {
@@ -36,9 +35,34 @@ impl SmallDisk {
             }
         }
     }
-    fn free(&self) {
-        std::fs::remove_file(self.0.join("ballast")).unwrap();
+    /// Leaves so many inodes.
+    fn fill_inodes(&self, left: u64) {
+        let ballast = self.0.join("ballast-files");
+        std::fs::create_dir(&ballast).unwrap();
+        for n in 0.. {
+            if rustix::fs::statvfs(&self.0).unwrap().f_ffree <= left {
+                break;
+            }
+            std::fs::write(ballast.join(n.to_string()), "").unwrap();
+        }
     }
+    fn free_one_inode(&self) {
+        let any = std::fs::read_dir(self.0.join("ballast-files")).unwrap().next().unwrap().unwrap();
+        std::fs::remove_file(any.path()).unwrap();
+    }
+    fn free(&self) {
+        let (bytes, inodes) = (self.0.join("ballast"), self.0.join("ballast-files"));
+        if inodes.exists() {
+            std::fs::remove_dir_all(inodes).unwrap();
+        }
+        if bytes.exists() {
+            std::fs::remove_file(bytes).unwrap();
+        }
+    }
+}
+
+fn mounted(words: &[&str], at: &Path) -> bool {
+    Command::new("mount").args(words).arg(at).status().is_ok_and(|status| status.success())
 }
 
 impl Drop for SmallDisk {
@@ -47,7 +71,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// An agent without a reserve, whose allocs are on a small disk.
+/// An agent without a reserve, whose allocs, or another directory, are on a small disk.
 struct Site {
     agent: Agent,
     keys: tempfile::TempDir,
@@ -56,11 +80,14 @@ struct Site {
 
 impl Site {
     fn start(config: &str) -> Option<Site> {
+        Site::with_small("alloc", config)
+    }
+    fn with_small(directory: &str, config: &str) -> Option<Site> {
         let keys = tempfile::tempdir().unwrap();
         std::fs::write(keys.path().join("word"), "one").unwrap();
         let config = format!("{config}\ntemplate {{\n  key_dir = {:?}\n}}\n", keys.path());
         let mut agent = Agent::to_start(AgentOptions { config, ..AgentOptions::default() });
-        let disk = SmallDisk::mount(agent.data_dir().join("alloc"))?;
+        let disk = SmallDisk::mount(agent.data_dir().join(directory))?;
         agent.start_again();
         Some(Site { agent, keys, disk })
     }
@@ -105,7 +132,8 @@ fn drafts(top: &Path) -> Vec<PathBuf> {
     while let Some(path) = open.pop() {
         for entry in std::fs::read_dir(&path).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            let is_draft = name.ends_with(".allostat") || name.starts_with(".artifacts-") || name == ".migrating";
+            let ends = [".allostat", ".moving"].iter().any(|end| name.ends_with(end));
+            let is_draft = ends || name.starts_with(".artifacts-") || name == ".migrating";
             found.extend(is_draft.then(|| entry.path()));
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 open.push(entry.path());
@@ -196,6 +224,106 @@ fn full_disk_fails_each_hook_with_its_reason_until_there_is_room() {
     }
 }
 
+/// One inode more at a time: everything that is made before the task meets a disk without inodes.
+#[test]
+fn disk_without_inodes_fails_each_start_with_its_reason_until_there_are_enough() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(site) = Site::start("") else { skip_test!("cannot-mount") };
+    let stanzas = "dispatch_payload {\n file = \"in/letter\"\n }\n\
+                   template {\n data = \"{{ key \\\"word\\\" }}\"\n destination = \"local/made/out\"\n }";
+    let launching = "type = \"batch\"\n parameterized {\n payload = \"required\"\n }\n group \"g\" {";
+    site.agent.run(&job(stanzas, "exec sleep 600").replace("group \"g\" {", launching));
+    site.disk.fill_inodes(0);
+    let answer = site.agent.request("POST", "/v1/jobs/full/dispatch", r#"{ "Payload": "ZGVhciB5b3U=" }"#);
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    let task = || site.alloc()["tasks"]["t"].clone();
+    let restarts = |task: &Value| task["restarts"].as_u64().unwrap_or_default();
+    for freed in 0.. {
+        assert!(freed < 50, "{}", site.messages());
+        // The try that runs may have begun before there was one inode more.
+        let enough = restarts(&task()) + 2;
+        site.until("another try", || task()["state"] == "running" || restarts(&task()) >= enough);
+        if task()["state"] == "running" {
+            break;
+        }
+        assert_eq!(site.agent.get("/healthz").status, 200);
+        site.disk.free_one_inode();
+    }
+    let full = "No space left on device";
+    for what in ["dispatch_payload in/letter: cannot write it: ", "template for local/made/out: cannot write it: "] {
+        assert_contains(&site.messages(), &[format!("{what}{full}").as_str()]);
+    }
+    for directory in ["alloc", "alloc/logs", "t", "t/private"] {
+        let refused = format!("cannot make its directories: {}: {full}", site.dir().join(directory).display());
+        assert_contains(&site.messages(), &[refused.as_str()]);
+    }
+    let of = |name: &str| std::fs::read_to_string(site.dir().join("t/local").join(name)).unwrap();
+    assert_eq!((of("in/letter"), of("made/out")), ("dear you".to_owned(), "one".to_owned()));
+    site.is_sound();
+    site.end();
+}
+
+#[test]
+fn resolver_that_a_full_disk_refuses_fails_its_alloc_and_the_next_one_has_it() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(site) = Site::with_small("network", "") else { skip_test!("cannot-mount") };
+    let group = "group \"g\" {\n network {\n dns {\n servers = [\"192.0.2.1\"]\n }\n }\n reschedule {\n \
+                 delay = \"5s\"\n delay_function = \"constant\"\n unlimited = true\n }";
+    site.disk.fill_inodes(0);
+    site.agent.run(&job("", "exec sleep 600").replace("raw_exec", "exec").replace("group \"g\" {", group));
+    let files = site.agent.data_dir().join("network");
+    let failed = site.agent.alloc_ids().pop().unwrap();
+    let refused = format!("cannot write {}: No space left on device", files.join(&failed).display());
+    site.until("the reason", || site.messages().contains(&refused));
+    site.disk.free();
+    let running = || {
+        let mut ids = site.agent.alloc_ids().into_iter();
+        ids.find(|id| site.agent.json(&format!("/v1/allocs/{id}"))["tasks"]["t"]["state"] == "running")
+    };
+    site.until("the next one", || running().is_some());
+    let text = std::fs::read_to_string(files.join(running().unwrap()).join("resolv.conf")).unwrap();
+    assert_eq!(text, "nameserver 192.0.2.1\n");
+    site.end();
+}
+
+/// Something mounted on the directory of the old alloc makes another file system of it.
+#[test]
+fn migration_by_copying_to_a_full_disk_leaves_the_old_data_whole_and_the_alloc_runs() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(site) = Site::start("") else { skip_test!("cannot-mount") };
+    let version = |n: u32| {
+        let group = format!("meta {{\n n = \"{n}\"\n }}\n group \"g\" {{\n ephemeral_disk {{\n sticky = true\n }}");
+        job("", "exec sleep 600").replace("group \"g\" {", &group)
+    };
+    let dir = |id: &str| site.agent.data_dir().join("alloc").join(id);
+    let runs = |id: &str| site.agent.json(&format!("/v1/allocs/{id}"))["tasks"]["t"]["state"] == "running";
+    site.agent.run(&version(0));
+    let old = site.agent.alloc_ids().pop().unwrap();
+    site.until("its start", || runs(&old));
+    (0..100).for_each(|n| std::fs::write(dir(&old).join(format!("alloc/data/{n}")), "kept").unwrap());
+    let shared = dir(&old).join("alloc");
+    assert!(mounted(&["--bind", shared.to_str().unwrap()], &shared));
+    let other = SmallDisk(shared);
+    site.disk.fill_inodes(50);
+    site.agent.run(&version(1));
+    let refused = format!("migration failed: alloc/data of alloc {}: No space left on device", &old[..8]);
+    site.until("the reason", || site.messages().contains(&refused));
+    let new = site.agent.alloc_ids().into_iter().find(|id| *id != old).unwrap();
+    site.until("its start", || runs(&new));
+    let names = |id: &str| std::fs::read_dir(dir(id).join("alloc/data")).unwrap().count();
+    assert_eq!((names(&old), names(&new)), (100, 0));
+    assert_eq!(drafts(&dir(&new)), Vec::<PathBuf>::new());
+    drop(other);
+    site.disk.free();
+    site.end();
+}
+
 /// The tmpfs for secrets is small.
 #[test]
 fn artifact_larger_than_the_secrets_of_a_task_fails_with_the_reason() {
@@ -221,6 +349,11 @@ fn artifact_larger_than_the_secrets_of_a_task_fails_with_the_reason() {
     agent.stop();
 }
 
+/// Copies what it reads after each SIGHUP, to memory.
+const RECEIVES: &str = "trap 'changed=1' HUP; while :; do if [ -n \"$changed\" ]; then changed=; cp local/out \
+                        $NOMAD_SECRETS_DIR/received; fi; sleep 0.05; done";
+
+/// Each try is in the log, and the reason is reported once.
 /// Promise (Durability and recovery): A template's change that a full disk refuses is written once there is room,
 /// without another change
 #[test]
@@ -230,25 +363,59 @@ fn template_change_refused_by_a_full_disk_is_written_once_there_is_room() {
     }
     let Some(site) = Site::start("") else { skip_test!("cannot-mount") };
     let template = "template {\n data = \"{{ key \\\"word\\\" }}\"\n destination = \"local/out\"\n \
-                    change_mode = \"signal\"\n change_signal = \"SIGHUP\"\n splay = \"0s\"\n }";
-    let script = "trap 'changed=1' HUP; while :; do if [ -n \"$changed\" ]; then changed=; cp local/out \
-                  $NOMAD_SECRETS_DIR/received; fi; sleep 0.05; done";
-    site.agent.run(&job(template, script));
+                    change_mode = \"signal\"\n change_signal = \"SIGHUP\"\n splay = \"0s\"\n wait {\n min = \"1s\"\n \
+                    max = \"2s\"\n }\n }";
+    site.agent.run(&job(template, RECEIVES));
     site.until("its start", || site.alloc()["tasks"]["t"]["state"] == "running");
     let of = |name: &str| std::fs::read_to_string(site.dir().join("t").join(name)).unwrap_or_default();
     assert_eq!(of("local/out"), "one");
     site.disk.fill(0);
     std::fs::write(site.keys.path().join("word"), "two").unwrap();
-    site.until("the reason", || {
-        let words =
-            "not rendered again, the file stays as it is: template for local/out: cannot write it: No space left";
-        site.messages().contains(words)
-    });
+    let words = "not rendered again, the file stays as it is: template for local/out: cannot write it: No space left";
+    site.until("the reason", || site.messages().contains(words));
+    let tries = || site.agent.log().matches("failed to record a change of a template").count();
+    site.until("two more tries", || tries() >= 3);
+    let failed = site.agent.metrics().u64("allostat_template_renders_total", &[("outcome", "failed")]);
+    assert_eq!((site.messages().matches(words).count(), failed), (1, 1), "{}", site.messages());
     assert_eq!((of("local/out"), of("secrets/received")), ("one".to_owned(), String::new()));
     site.disk.free();
     site.until("the change", || of("local/out") == "two");
     site.until("the signal", || of("secrets/received") == "two");
     assert_eq!(site.alloc()["tasks"]["t"]["restarts"], 0);
+    site.is_sound();
+    site.end();
+}
+
+/// The file never had the other text.
+#[test]
+fn template_change_that_is_taken_back_on_a_full_disk_signals_nothing() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(site) = Site::start("") else { skip_test!("cannot-mount") };
+    std::fs::write(site.keys.path().join("other"), "0").unwrap();
+    // The second one is in memory: once it is written, the first one was rendered as well.
+    let stanzas = "template {\n data = \"{{ key \\\"word\\\" }}\"\n destination = \"local/out\"\n \
+                   change_mode = \"signal\"\n change_signal = \"SIGHUP\"\n splay = \"0s\"\n }\n\
+                   template {\n data = \"{{ key \\\"other\\\" }}\"\n destination = \"secrets/other\"\n \
+                   change_mode = \"noop\"\n }";
+    site.agent.run(&job(stanzas, RECEIVES));
+    site.until("its start", || site.alloc()["tasks"]["t"]["state"] == "running");
+    let of = |name: &str| std::fs::read_to_string(site.dir().join("t").join(name)).unwrap_or_default();
+    let set = |key: &str, text: &str| std::fs::write(site.keys.path().join(key), text).unwrap();
+    site.disk.fill(0);
+    set("word", "two");
+    site.until("the reason", || site.messages().contains("template for local/out: cannot write it: No space left"));
+    set("word", "one");
+    set("other", "1");
+    site.until("both to be rendered", || of("secrets/other") == "1");
+    site.disk.free();
+    set("word", "three");
+    site.until("the signal", || of("secrets/received") == "three");
+    // The next pass begins when the event of the signal is there.
+    set("other", "2");
+    site.until("one more pass", || of("secrets/other") == "2");
+    assert_eq!(site.messages().matches("\"Signaling\": ").count(), 1, "{}", site.messages());
     site.is_sound();
     site.end();
 }

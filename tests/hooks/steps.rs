@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::picture::picture;
 use super::{archive, limit};
@@ -21,40 +21,70 @@ use crate::common::{Agent, AgentOptions, Random, Response, allostat, how_many, i
 /// The jobs of a run, the next one in place of the one before.
 struct Scenario {
     name: &'static str,
-    /// Of a server, and the version of the job.
-    job: fn(&str, u32) -> String,
+    driver: &'static str,
+    /// In the stanzas `job`, `group` and `task`.
+    job: &'static str,
+    group: &'static str,
+    task: &'static str,
+    /// The script of its task fails where its user cannot write what is its own: paths from above its directory.
+    writes: &'static str,
+    /// And where this fails.
+    checks: &'static str,
     versions: u32,
+    /// Of a dispatch: its job is parameterized.
+    payload: Option<&'static str>,
 }
 
 const SCENARIOS: &[Scenario] = &[
-    Scenario { name: "raw_exec", job: |server, version| job(server, version, "raw_exec", "", ""), versions: 2 },
+    Scenario {
+        name: "raw_exec",
+        driver: "raw_exec",
+        job: "",
+        group: "network {\n port \"own\" {}\n }",
+        task: "",
+        writes: "tmp/own private/own",
+        checks: "test $NOMAD_PORT_own -gt 0",
+        versions: 2,
+        payload: None,
+    },
     Scenario {
         name: "exec",
-        job: |server, version| {
-            let group = "network {\n mode = \"none\"\n dns {\n servers = [\"192.0.2.1\"]\n }\n }\n \
-                         volume \"own\" {\n type = \"host\"\n source = \"own\"\n }";
-            job(server, version, "exec", group, "volume_mount {\n volume = \"own\"\n destination = \"/own\"\n }")
-        },
+        driver: "exec",
+        job: "",
+        group: "network {\n mode = \"none\"\n dns {\n servers = [\"192.0.2.1\"]\n }\n }\n \
+                volume \"own\" {\n type = \"host\"\n source = \"own\"\n }",
+        task: "volume_mount {\n volume = \"own\"\n destination = \"/own\"\n }",
+        writes: "/own/started",
+        checks: "grep 192.0.2.1 /etc/resolv.conf",
         versions: 2,
+        payload: None,
+    },
+    Scenario {
+        name: "dispatched",
+        driver: "exec",
+        job: "type = \"batch\"\n parameterized {\n payload = \"required\"\n }",
+        group: "network {\n port \"own\" {}\n dns {\n servers = [\"192.0.2.1\"]\n }\n }",
+        task: "dispatch_payload {\n file = \"in/letter\"\n }",
+        writes: "tmp/own",
+        checks: "cat in/letter; grep 192.0.2.1 /etc/resolv.conf; test $NOMAD_PORT_own -gt 0",
+        versions: 1,
+        payload: Some("ZGVhciB5b3UK"),
     },
 ];
 
-/// Every hook that changes files: directories, secrets in memory, artifacts, templates, a network, volumes, and data
-/// that the next version takes over.
-fn job(server: &str, version: u32, driver: &str, group: &str, task: &str) -> String {
-    // The script fails where its user cannot write what is its own.
-    let paths = match driver {
-        "exec" => "/own/started",
-        _ => "tmp/own private/own",
-    };
+/// Every hook that changes files: directories, secrets in memory, a payload, artifacts, templates, networks, volumes,
+/// and data that the next version takes over.
+fn job(scenario: &Scenario, server: &str, version: u32) -> String {
+    let Scenario { driver, job, group, task, writes, checks, .. } = scenario;
     let script = format!(
         "set -e; cd $NOMAD_TASK_DIR; cat tree/sub/link made/below/out $NOMAD_SECRETS_DIR/deep/file; echo $TEMPLATED; \
-         for file in made/below/own stored $NOMAD_ALLOC_DIR/data/stored; do echo $NOMAD_META_version >> $file; done; \
-         echo x > tree/sub/own; echo x > $NOMAD_ALLOC_DIR/tmp/own; cd ..; for file in {paths}; do echo x > $file; done; \
-         echo started; exec sleep 600"
+         {checks}; for file in made/below/own stored $NOMAD_ALLOC_DIR/data/stored; do echo $NOMAD_META_version >> $file; \
+         done; echo x > tree/sub/own; echo x > $NOMAD_ALLOC_DIR/tmp/own; cd ..; \
+         for file in {writes}; do echo x > $file; done; echo started; exec sleep 600"
     );
     format!(
         r#"job "hooks" {{
+  {job}
   group "g" {{
     ephemeral_disk {{
       sticky = true
@@ -219,8 +249,13 @@ impl<'a> Run<'a> {
 
     /// Submits a version, and gives the picture of its alloc when its task has done its work.
     fn version(&mut self, server: &str, version: u32) -> Vec<String> {
-        let job = (self.scenario.job)(server, version);
+        let job = job(self.scenario, server, version);
         self.insist("/v1/jobs", &job);
+        if let Some(payload) = self.scenario.payload {
+            // Asked again after a death, it is the same one.
+            let body = json!({ "Payload": payload, "IdempotencyToken": version.to_string() });
+            self.insist("/v1/jobs/hooks/dispatch", &body.to_string());
+        }
         let count = version as usize + 1;
         let id = self.until("its task to work", |run| {
             let allocs = run.allocs();

@@ -122,19 +122,20 @@ fn move_all(
         }
         let mut outcomes = from.iter().map(one);
         // One that was moved before is absent, and no older one takes its place.
-        let is_moved = match outcomes.find(|outcome| *outcome != Ok(MoveResult::Absent)) {
-            Some(Ok(MoveResult::Renamed | MoveResult::Copied)) => true,
-            // By an agent that died before it recorded that.
+        let (is_moved, is_there) = match outcomes.find(|outcome| *outcome != Ok(MoveResult::Absent)) {
+            Some(Ok(MoveResult::Renamed | MoveResult::Copied)) => (true, true),
+            // By an agent that died before it recorded that. An empty one may have been moved, or made for this alloc.
             Some(Ok(MoveResult::Taken | MoveResult::Absent)) | None => {
-                RootedPath { root: &to, names: &names }.is_free().is_ok_and(|is_free| !is_free)
+                let place = RootedPath { root: &to, names: &names };
+                (place.is_free().is_ok_and(|is_free| !is_free), place.is_dir().unwrap_or_default())
             }
             Some(Err(why)) => {
                 failed.get_or_insert(why);
-                false
+                (false, false)
             }
         };
-        if is_moved {
-            moved += 1;
+        moved += usize::from(is_moved);
+        if is_there {
             give(data_dir, new, &names, user);
         }
     }
@@ -149,5 +150,35 @@ pub(super) fn give(data_dir: &DataDir, new: &AllocId, names: &[&str], user: Opti
     let Some(user) = user.and_then(|user| account(user).ok()) else { return };
     if let Err(error) = data_dir.give_local(new, names, user.uid, user.gid) {
         tracing::warn!(alloc_id = %new, %error, "failed to give a migrated directory to the user of its task");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    /// The agent before it died between the move and the change of the owner.
+    #[test]
+    fn directory_moved_before_the_agent_died_gets_its_owner_even_if_it_is_empty() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let user = account("nobody").unwrap();
+        for content in [None, Some("file")] {
+            let dir = tempfile::tempdir().unwrap();
+            let data_dir = DataDir::open(dir.path()).unwrap();
+            let (old, new, task) = (AllocId::random(), AllocId::random(), TaskName::new("t"));
+            data_dir.build_to_take_over(&new, std::slice::from_ref(&task)).unwrap();
+            let local = data_dir.alloc(&new).join("t/local");
+            std::fs::create_dir(&local).unwrap();
+            content.iter().for_each(|name| std::fs::write(local.join(name), "x").unwrap());
+            let tasks = [(task, Some("nobody".to_owned()))];
+            let moved = move_all(&data_dir, &[old], &new, &tasks, &AtomicBool::new(false)).unwrap();
+            assert_eq!(moved, usize::from(content.is_some()));
+            let about = local.metadata().unwrap();
+            assert_eq!((about.uid(), about.gid()), (user.uid, user.gid), "{content:?}");
+        }
     }
 }

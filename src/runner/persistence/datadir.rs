@@ -15,7 +15,7 @@
 //! <data>/alloc/<alloc id>/                      traversable for the users of its tasks alone   0700 and an ACL
 //! <data>/alloc/<alloc id>/alloc/{,data,tmp}     shared by the tasks of an alloc                01777
 //! <data>/alloc/<alloc id>/alloc/logs            what they write, through pipes: the agent's    0750
-//! <data>/alloc/<alloc id>/.artifacts-<task>/    what is fetched for it, until it is whole: the agent's   0711
+//! <data>/alloc/<alloc id>/.artifacts-<task>/    what is fetched for it, until it is whole: the agent's   0700
 //! <data>/alloc/<alloc id>/.templates-<task>     what its templates were rendered from (`rendering::record`)      0600
 //! <data>/alloc/<alloc id>/.migrat{ing,ed}/      data of an alloc of another agent, until it is in its place       0700
 //! <data>/alloc/<alloc id>/<task>/               the task's, which it works in: its user's      0700
@@ -274,13 +274,14 @@ impl DataDir {
         }
         // Before anything is in it: what is made later inherits its project.
         let limit = limit.filter(|_| shared.symlink_metadata().is_err());
-        let is_limited = limit.is_some_and(|bytes| self.limits.set(id, &self.alloc(id), bytes));
+        let is_limited = self.limits.build(id, &alloc, limit);
         make_dirs([
             DirectoryTarget::owned_by_agent(&shared, SHARED),
             DirectoryTarget::owned_by_agent(&shared.join("data"), SHARED),
             DirectoryTarget::owned_by_agent(&logs, LOGS),
             DirectoryTarget::owned_by_agent(&shared.join("tmp"), SHARED),
         ])?;
+        // Each time: an agent may have died before it.
         if is_limited {
             self.limits.exempt(id, &logs);
         }

@@ -17,7 +17,7 @@ use crate::runner::decide::templates::{
 use crate::runner::drivers::call::RunningAttempt;
 use crate::runner::rendering::{
     FaultKind, InputWatch, MOST_COVERS, RenderFault, RenderTime, Rendering, SETTLE, TaskPaths, TemplateInput,
-    TemplateRecord, digest_of,
+    TemplateRecord, TemplateState, digest_of,
 };
 use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::lock;
@@ -274,10 +274,12 @@ impl TemplatePass {
     fn template(&self, of: usize) -> &TaskTemplate {
         &self.alloc.task(self.at).templates[of]
     }
-    /// Those whose `change_mode` has to act now: no action follows a text that is not there yet.
+    /// Those whose `change_mode` has to act now.
     fn owed(&self) -> Vec<&TaskTemplate> {
         let templates = self.alloc.task(self.at).templates.iter().zip(&self.record.states);
-        templates.filter(|(_, state)| state.is_owed && !state.is_unwritten).map(|(template, _)| template).collect()
+        let has_to_act =
+            |(template, state): &(&TaskTemplate, &TemplateState)| !template.change.is_noop() && state.has_to_act();
+        templates.filter(has_to_act).map(|(template, _)| template).collect()
     }
     fn quiet_until(&self) -> Option<Steady> {
         self.more.iter().filter_map(|more| Some(more.quiet.as_ref()?.due)).min()
@@ -316,9 +318,8 @@ impl TemplatePass {
         self.took.saturating_mul(9).max(SETTLE)
     }
 
-    /// Nothing is owed any more but what is not written yet.
     fn acted(&mut self) {
-        self.record.states.iter_mut().for_each(|state| state.is_owed &= state.is_unwritten);
+        self.record.states.iter_mut().for_each(TemplateState::acted);
         // The next start has written a record of its own.
         if running_attempt(&self.alloc, self.at) == Some(self.attempt) {
             self.save();
@@ -360,7 +361,7 @@ impl TemplatePass {
             more.quiet = None;
             return Ok(());
         }
-        if let Some(wait) = template.wait {
+        if let Some(wait) = template.wait.filter(|_| is_other) {
             let now = self.alloc.ctx.line.now();
             let quiet = quiet_until(wait, more.quiet.as_ref(), &digest, now);
             let is_due = quiet.due <= now;
@@ -368,6 +369,9 @@ impl TemplatePass {
             if !is_due {
                 return Ok(());
             }
+        } else {
+            // Another try to write the same text has waited already.
+            more.quiet = None;
         }
         if is_other && tried.has_time {
             let mut latest = self.rendering.render(template, time);
@@ -376,13 +380,18 @@ impl TemplatePass {
             state.rendered_at = time.now;
         }
         state.digest = digest_of(&text);
+        let was_unwritten = state.is_unwritten;
         state.is_unwritten = !self.rendering.is_on_disk(template, &text);
-        state.is_owed |= state.is_unwritten && !template.change.is_noop();
+        if !was_unwritten && !state.is_unwritten {
+            // Something else has written it: nothing follows.
+            state.acted_on.clone_from(&state.digest);
+        }
         self.save();
         if self.record.states[of].is_unwritten {
             self.rendering.write(template, &text)?;
             self.alloc.ctx.metrics.templates.rendered(TemplateOutcome::Written);
-            self.record.states[of].is_unwritten = false;
+            let state = &mut self.record.states[of];
+            (state.is_unwritten, state.is_owed) = (false, !template.change.is_noop());
             self.save();
         }
         Ok(())
