@@ -88,7 +88,7 @@ fn with_memory(python: &Path, word: &str, user: u32) -> Child {
 
 /// A process says where its environment is, how long, and whether it can ever be read.
 ///
-/// Promise (Observed workloads): An environment of 64 GiB costs an agent, and `top` without one, its own name alone
+/// Promise (Observed workloads): An environment of 64 GiB costs an agent its own name alone
 #[test]
 fn an_environment_without_end_or_answer_costs_its_own_name_alone() {
     if !is_root() {
