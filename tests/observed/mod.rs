@@ -27,6 +27,7 @@ mod processes;
 mod pushed;
 mod recorded;
 mod restarts;
+mod shedding;
 mod situations;
 mod spoofed;
 mod started;
