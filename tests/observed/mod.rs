@@ -6,6 +6,7 @@
 mod commands;
 mod containerd;
 mod controllers;
+mod defaults;
 mod docker;
 mod dropin;
 mod empty;
