@@ -4,6 +4,8 @@
 //! Promise (Observed workloads): cAdvisor's and Nomad's names have the values of `/metrics`, with their labels, in each
 //! format; unknown is absent
 
+mod kubernetes;
+
 use crate::{openmetrics, protobuf, synthetic};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};

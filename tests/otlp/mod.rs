@@ -350,3 +350,47 @@ fn error_answer_with_millions_of_details_takes_no_more_memory_than_its_text() {
     let peak: u64 = peak.expect("a peak");
     assert!(peak < MOST_MEMORY, "{peak} kB");
 }
+
+/// `google.rpc.Status`, as far as it is a text.
+#[derive(Clone, PartialEq, Message)]
+struct RpcStatus {
+    #[prost(string, tag = "2")]
+    message: String,
+}
+
+/// Lines, escape and bidirectional characters, and what looks like the end of a field: as a page, as an error of OTLP,
+/// and beside a success.
+///
+/// Promise (Measured values): 100 kB of a collector's text are one line of the log, with at most 1 kB of them, escaped
+#[test]
+fn text_of_100_kb_from_a_collector_is_one_bounded_line_of_the_log() {
+    let text = "x\u{1b}[2J\u{202e}\" level=ERROR msg=\"lost\u{9b}31m\r\u{2028}\n".repeat(2_500);
+    assert!(text.len() >= 100_000);
+    let encoded = || vec![(PROTOBUF.0, PROTOBUF.1.to_owned())];
+    let partial = ExportMetricsPartialSuccess { rejected_data_points: 1, error_message: text.clone() };
+    let partial = ExportMetricsServiceResponse { partial_success: Some(partial) }.encode_to_vec();
+    let status = RpcStatus { message: text.clone() }.encode_to_vec();
+    let page = vec![("content-type", "text/plain".to_owned())];
+    for (what, answer) in [
+        ("a page", Reaction::Answer(403, page, text.into_bytes())),
+        ("an error", Reaction::Answer(403, encoded(), status)),
+        ("a partial success", Reaction::Answer(200, encoded(), partial)),
+    ] {
+        let receiver = Receiver::start(move |_, _| answer.clone());
+        let agent = agent(&receiver, &[]);
+        let log = wait_for("its text in the log", limit(), || {
+            Some(agent.log()).filter(|log| log.contains("collector rejected points"))
+        });
+        let line = log.lines().find(|line| line.contains("collector rejected points")).expect("it is there");
+        assert!(line.contains("x[2J") || line.contains("x\\\\u{1b}[2J"), "{what}: its text is there: {line}");
+        // The quotes around it may double each backslash.
+        let (before, rest) = line.split_once("reason=").expect("it has a reason");
+        assert!(before.len() < 300 && rest.len() < 1_500, "{what}: {} bytes: {line}", line.len());
+        for line in log.lines() {
+            let level = line.split(' ').find(|word| !word.is_empty() && !word.starts_with("20"));
+            assert!(level.is_some_and(|level| ["ERROR", "WARN", "INFO", "DEBUG"].contains(&level)), "{what}: {line}");
+            assert!(!line.contains(|c: char| c.is_control() || "\u{202e}\u{2028}".contains(c)), "{what}: {line}");
+        }
+        agent.stop();
+    }
+}

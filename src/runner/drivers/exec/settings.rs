@@ -113,6 +113,12 @@ impl ExecSettings {
     }
 }
 
+/// What of the host a setting shows to tasks. Of the default, which is root's, nothing.
+pub fn shown_paths(settings: &DriverSettings) -> Vec<PathBuf> {
+    let all = settings.get(&(NAME, "chroot_env")).and_then(|text| chroot_env(text).ok()).unwrap_or_default();
+    all.into_iter().map(|(host, _)| host).collect()
+}
+
 pub fn default_capabilities() -> Capabilities {
     DEFAULT.iter().filter_map(|name| Capabilities::named(name)).collect()
 }
