@@ -816,7 +816,7 @@ fn a_batch_job_runs_until_done_and_its_result_is_the_exit_code() {
     let agent = Agent::start();
     let good = run(&agent, &batch("good", "echo hello; echo oops >&2", ""));
     assert!(good.clone().ok().contains("complete"), "{}", good.stdout);
-    for word in ["Received", "Started", "Terminated", "exit code 0"] {
+    for word in ["Received", "Started", "Terminated", "exit 0"] {
         assert!(good.stdout.contains(word), "{word} is not in {}", good.stdout);
     }
     assert_eq!(run(&agent, &batch("bad", "exit 7", "")).code, Some(7));

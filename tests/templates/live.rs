@@ -285,7 +285,7 @@ fn failed_change_script_is_an_event_and_ends_the_task_if_configured() {
         keyed
     };
     let keyed = start(false);
-    keyed.until("the first run", || keyed.has_event("Template", "change_script /bin/sh failed: exit code 3"));
+    keyed.until("the first run", || keyed.has_event("Template", "change_script /bin/sh failed: exit 3"));
     assert_eq!(keyed.task()["state"], "running");
     keyed.agent.stop();
     let keyed = start(true);

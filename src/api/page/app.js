@@ -66,18 +66,20 @@ function span(seconds) {
 const clock = ns => new Date(ns / 1e6).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
 const when = ns => new Date(ns / 1e6).toLocaleString([], { hour12: false });
 const ago = ns => `${span(Math.max(0, (state.now - ns) / 1e9))} ago`;
-const SIGNALS = { 1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ" };
+const SIGNALS = "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN TTOU URG XCPU XFSZ VTALRM PROF WINCH IO PWR SYS".split(" ");
 
-/** How an attempt ended, in the words that the command line uses. */
+/** How an attempt ended, in the words of `src/model/exit_text.rs`. */
 function ended(exit) {
   if (!exit) return "";
   const status = exit.status && typeof exit.status === "object" ? exit.status : {};
+  const onRequest = exit.outcome === "killed";
+  if ("not_started" in status) return onRequest ? "stopped before it started" : `not started: ${printable(status.not_started)}`;
+  if ("unknown" in status) return `lost: ${printable(status.unknown)}`;
   if (exit.outcome === "oom") return "OOM killed";
-  if (exit.outcome === "killed") return "stopped on request";
-  if ("not_started" in status) return "failed to start";
-  if ("signal" in status) return `signal ${status.signal}${SIGNALS[status.signal] ? ` (${SIGNALS[status.signal]})` : ""}`;
-  if ("code" in status) return status.code === 0 ? "complete" : `exit ${status.code}`;
-  return "lost (outcome unknown)";
+  if ("code" in status) return onRequest ? `stopped on request (exit ${status.code})` : `exit ${status.code}`;
+  if (onRequest) return "stopped on request";
+  const name = SIGNALS[status.signal - 1];
+  return name ? `signal ${status.signal} (SIG${name})` : `signal ${status.signal}`;
 }
 const isBadEnd = exit => !!exit && !["success", "killed"].includes(exit.outcome);
 

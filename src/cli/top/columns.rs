@@ -7,6 +7,7 @@ use super::rates::RateRow;
 use crate::cli::human::{self, ABSENT};
 use crate::cli::output::{Alignment, Narrowing, Style, state_style};
 use crate::cli::width::columns_of;
+use crate::model::exit_text;
 use crate::model::task::{ExitStatus, Outcome};
 use crate::model::units::{Nanos, Timestamp};
 
@@ -474,17 +475,9 @@ pub fn seconds(seconds: f64) -> String {
     human::duration(Nanos((seconds * 1e9) as u64))
 }
 
-/// In two words: the details say it in whole ones.
+/// In two words: the details have all of them.
 fn how(status: &ExitStatus, outcome: Outcome) -> CellText {
-    let text = match (status, outcome) {
-        // A container may end of it with an exit code.
-        (ExitStatus::Signal(_) | ExitStatus::Code(_), Outcome::Oom) => "OOM killed".to_owned(),
-        (ExitStatus::Code(code), _) => format!("exit {code}"),
-        (_, Outcome::Killed) => "stopped".to_owned(),
-        (ExitStatus::Signal(signal), _) => format!("signal {signal}"),
-        (ExitStatus::NotStarted(_), _) => "no start".to_owned(),
-        (ExitStatus::Unknown(_), _) => "unseen".to_owned(),
-    };
+    let text = exit_text::brief(status, outcome);
     let style = match outcome {
         Outcome::Oom | Outcome::Error | Outcome::Signal => Style::Red,
         Outcome::Success | Outcome::Killed | Outcome::Unknown => Style::Plain,
