@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::{Ratio, Row};
 use super::budgets::{BUDGETS, Budget, Limit, PEERS, PEERS_MACHINE};
+use super::{Ratio, Row};
 use crate::Result;
 
 impl Budget {
@@ -31,7 +31,7 @@ impl Budget {
 /// Budgets that have a row, as a table; a budget without a row is left out, never guessed.
 fn budgets(rows: &[Row], accepts: impl Fn(&Budget) -> bool) -> String {
     let mut text =
-        "| what | measured | ratio | to | budget | | others, measured once |\n|---|---|---|---|---|---|---|\n"
+        "| what | measured | ratio | compared with | budget | result | other programs, measured once |\n|---|---|---|---|---|---|---|\n"
             .to_owned();
     for budget in BUDGETS.iter().filter(|budget| accepts(budget)) {
         let Some(row) = rows.iter().find(|row| row.name == budget.row) else { continue };
