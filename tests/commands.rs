@@ -98,7 +98,7 @@ fn an_agent_refuses_the_flags_by_which_commands_find_one() {
         ("--ca", "/ca.pem", "--web-config-file"),
     ] {
         for args in [["agent", flag, value], [flag, value, "agent"]] {
-            fails(&alone(dir.path(), &args), 2, &[flag, "for commands that ask an agent", instead]);
+            fails(&alone(dir.path(), &args), 2, &[flag, "for commands that query an agent", instead]);
         }
     }
 }
@@ -477,7 +477,7 @@ fn tasks_in_recovery_delay_neither_other_tasks_nor_the_agents_end() {
     let not_ready = |agent: &Agent| {
         let ready = agent.get("/readyz");
         assert_eq!((ready.status, &ready.json()["code"]), (503, &"not_ready".into()), "{}", ready.text());
-        assert!(ready.text().contains(&format!("still looking for t of {short}")), "{}", ready.text());
+        assert!(ready.text().contains(&format!("in recovery: t of {short}")), "{}", ready.text());
     };
     not_ready(&agent);
     assert_eq!(state, "running", "as it is recorded");
@@ -1413,7 +1413,7 @@ fn sweep_reads_the_cgroups_of_allocs_and_exposes_no_lifecycle() {
     command.arg("metrics").env_remove("ALLOSTAT_ADDR").env("ALLOSTAT_CGROUP_PARENT", &agent.cgroups.parent);
     let pass: Cli = command.stdin(Stdio::null()).output().expect("the binary under test must start").into();
     // Where another agent answers on the usual port, that one is asked instead.
-    if pass.stderr.contains("one pass of our own") {
+    if pass.stderr.contains("one pass without an agent") {
         let text = pass.ok();
         let own = |name: &str| text.lines().any(|l| l.starts_with(name) && l.contains(&id));
         assert!(own("allostat_task_cpu_usage_seconds_total{"), "{text}");

@@ -43,7 +43,7 @@ pub(super) static EXEC: Route = Route {
     handler: |context, request| Box::pin(exec(context, request)),
 };
 
-/// What is asked for.
+/// The command, and its terminal.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExecBody {

@@ -30,7 +30,7 @@ pub struct RunCommand {
     /// Submit and return; print the IDs of the new allocs
     #[arg(long)]
     detach: bool,
-    /// Wait until a service is healthy, as its `update` says: after min_healthy_time, until healthy_deadline at most
+    /// Wait until a service is healthy, by its `update`: after min_healthy_time, until healthy_deadline at most
     #[arg(long, conflicts_with = "detach")]
     wait: bool,
     /// Take over the data of an ended alloc of another agent; PEER is one of the agent's migrate.peers
@@ -258,7 +258,7 @@ fn failed(job: &str, allocs: &[AllocRow]) -> CliError {
     let failed: Vec<&AllocRow> = allocs.iter().filter(|alloc| alloc.has_failed()).collect();
     let hint = failed.first().map(|alloc| {
         let id = printable(alloc.short());
-        let why = format!("`allostat events {id}` says why");
+        let why = format!("`allostat events {id}` shows the reason");
         match alloc.rescheduling(follow::now()) {
             Some(next) => format!("{why}; {next}: `allostat stop {id}` cancels that"),
             None => why,

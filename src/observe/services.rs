@@ -170,7 +170,7 @@ fn was_stopped(report: &ServiceReport, main_started_at: Timestamp) -> bool {
 }
 
 /// Promise (Observed workloads): What systemd reports of another life, or of another unit of the name, is not used
-/// Promise (Observed workloads): systemd is asked about 20 ends at once and 2 per second after that; one that hangs
+/// Promise (Observed workloads): systemd is queried for 20 ends at once and 2 per second after that; one that hangs
 /// costs 2 s each 10 s
 #[cfg(test)]
 mod tests {

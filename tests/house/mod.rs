@@ -24,6 +24,7 @@ mod trust_boundary;
 #[path = "../../xtask/src/test/tiers.rs"]
 mod tiers;
 mod waits;
+mod wording;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -517,7 +517,7 @@ fn a_job_that_reads_keys_is_refused_without_the_setting() {
     agent.stop();
 }
 
-/// Promise (Input validation): A template that fails while its task runs leaves the old file and says why
+/// Promise (Input validation): A template that fails while its task runs leaves the old file and reports why
 #[test]
 fn template_fault_while_the_task_runs_leaves_the_old_file_with_the_reason() {
     let keyed = Keyed::start(&[("json", "{\"a\": 1}")]);

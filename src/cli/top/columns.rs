@@ -55,7 +55,7 @@ pub const OVER_LIFE: [usize; 3] = [TIME, RESTARTS, OOM];
 pub static COLUMNS: [TableColumn; 27] = [
     TableColumn {
         head: "NAME",
-        about: "alloc and task: of others the id that `allostat stats` takes, of ours job/task and the alloc's id",
+        about: "alloc and task: observed ones by the ID for `allostat stats`, managed ones as job/task and alloc ID",
         align: Alignment::Left,
         width: 24,
         from: 0,
@@ -311,7 +311,7 @@ pub const AT_LEAST: &str = "≥";
 
 /// What `?` says beside the columns.
 pub const MARKS: [(&str, &str); 2] = [
-    ("≥ 1.2", "a sum of those rows whose value is known: of others it is not"),
+    ("≥ 1.2", "a sum of the rows with a known value; other rows have none"),
     ("elsewhere", "cores in use that no row has: outside of what is shown, the kernel"),
 ];
 

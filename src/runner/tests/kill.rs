@@ -205,7 +205,7 @@ async fn a_stop_during_backoff_does_not_start_again() {
     assert_eq!((task.state, task.failed, task.next_start_at), (TaskState::Dead, false, None));
     assert_eq!(events(&task).last(), Some(&"Killed"));
     assert_eq!((task.restarts_total(), totals(&agent, "b").restarts), (0, [0; 4]), "it was never started again");
-    assert_eq!(status_of(&agent, &id).description(), "it was asked to stop, and its tasks have ended");
+    assert_eq!(status_of(&agent, &id).description(), "it was requested to stop, and its tasks have ended");
     let agent = host.restart(agent).await;
     assert_eq!((main_task(&agent, &id).restarts_total(), totals(&agent, "b").restarts), (0, [0; 4]));
 }

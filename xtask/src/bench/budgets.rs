@@ -423,7 +423,7 @@ pub struct PeerFigure {
 
 /// Of all of them.
 pub const PEERS_MACHINE: &str = "2 cores (AMD EPYC, virtual), kernel 6.18, cgroup v1, ext4 on a virtual disk, other work beside it; \
-by hand, at the latest on 2026-11-21 (the day is not on record)";
+by hand, at the latest on 2026-11-21 (the day is not recorded)";
 
 pub const PEERS: &[PeerFigure] = &[
     PeerFigure {

@@ -69,7 +69,7 @@ pub fn short(rows: &[Row]) -> String {
 
 fn peers() -> String {
     let mut text = format!(
-        "Measured once on {PEERS_MACHINE}. They are constants: no run of ours repeats them.\n\n| who | version | how |\n|---|---|---|\n"
+        "Measured once on {PEERS_MACHINE}. They are constants: no run repeats them.\n\n| program | version | how |\n|---|---|---|\n"
     );
     for peer in PEERS {
         let _ = writeln!(text, "| {} | {} | {} |", peer.name, peer.version, peer.how);
