@@ -69,7 +69,7 @@ impl<A: FnMut(&str) -> Result<Option<ServiceReport>, String>> SystemdRuntime<A> 
         match (self.query)(unit) {
             Ok(report) => report,
             Err(error) => {
-                tracing::debug!(%error, "systemd did not report how a service ended");
+                tracing::debug!(source = "systemd", %error, "systemd did not report how a service ended");
                 self.silent_until = Some(now + SILENCE);
                 None
             }

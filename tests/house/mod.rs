@@ -7,6 +7,7 @@
 //! belong
 
 mod circles;
+mod decisions;
 mod documents;
 mod drawing;
 mod gate;
