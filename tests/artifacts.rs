@@ -112,7 +112,7 @@ impl Server {
     }
 }
 
-/// Promise (Input validation): A running download is seen: bytes are counted as they arrive, and events say how many
+/// Promise (Input validation): A running download is visible: bytes are counted as they arrive, and events count them
 #[test]
 fn running_download_is_counted_and_reported_before_its_end() {
     const MIB: u64 = 1 << 20;

@@ -98,7 +98,7 @@ fn an_agent_refuses_the_flags_by_which_commands_find_one() {
         ("--ca", "/ca.pem", "--web-config-file"),
     ] {
         for args in [["agent", flag, value], [flag, value, "agent"]] {
-            fails(&alone(dir.path(), &args), 2, &[flag, "for commands that ask an agent", instead]);
+            fails(&alone(dir.path(), &args), 2, &[flag, "for commands that query an agent", instead]);
         }
     }
 }
@@ -477,7 +477,7 @@ fn tasks_in_recovery_delay_neither_other_tasks_nor_the_agents_end() {
     let not_ready = |agent: &Agent| {
         let ready = agent.get("/readyz");
         assert_eq!((ready.status, &ready.json()["code"]), (503, &"not_ready".into()), "{}", ready.text());
-        assert!(ready.text().contains(&format!("still looking for t of {short}")), "{}", ready.text());
+        assert!(ready.text().contains(&format!("in recovery: t of {short}")), "{}", ready.text());
     };
     not_ready(&agent);
     assert_eq!(state, "running", "as it is recorded");
@@ -816,7 +816,7 @@ fn a_batch_job_runs_until_done_and_its_result_is_the_exit_code() {
     let agent = Agent::start();
     let good = run(&agent, &batch("good", "echo hello; echo oops >&2", ""));
     assert!(good.clone().ok().contains("complete"), "{}", good.stdout);
-    for word in ["Received", "Started", "Terminated", "exit code 0"] {
+    for word in ["Received", "Started", "Terminated", "exit 0"] {
         assert!(good.stdout.contains(word), "{word} is not in {}", good.stdout);
     }
     assert_eq!(run(&agent, &batch("bad", "exit 7", "")).code, Some(7));
@@ -1413,7 +1413,7 @@ fn sweep_reads_the_cgroups_of_allocs_and_exposes_no_lifecycle() {
     command.arg("metrics").env_remove("ALLOSTAT_ADDR").env("ALLOSTAT_CGROUP_PARENT", &agent.cgroups.parent);
     let pass: Cli = command.stdin(Stdio::null()).output().expect("the binary under test must start").into();
     // Where another agent answers on the usual port, that one is asked instead.
-    if pass.stderr.contains("one pass of our own") {
+    if pass.stderr.contains("one pass without an agent") {
         let text = pass.ok();
         let own = |name: &str| text.lines().any(|l| l.starts_with(name) && l.contains(&id));
         assert!(own("allostat_task_cpu_usage_seconds_total{"), "{text}");

@@ -236,7 +236,7 @@ fn without_an_agent_top_samples_itself_and_shows_observed_workloads() {
     for args in [&["top"][..], &["stats"]] {
         let output = without_agent(args, &observed, dir.path()).output().unwrap();
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(err.contains("no agent runs: looking ourselves"), "{err}");
+        assert!(err.contains("no agent runs: measuring without one"), "{err}");
         let line = out.lines().find(|line| line.contains(&observed.parent)).unwrap_or_else(|| panic!("{out}"));
         assert!(line.contains("0.000"), "its CPU is known after two looks: {line}");
     }

@@ -276,7 +276,7 @@ fn process_path(keeper: &Child) -> Result<CgroupPath, String> {
     let text = std::fs::read(&file).map_err(|e| format!("{file}: {e}"))?;
     let leaf = crate::kernel::proc::cgroup::unified(&text);
     let scope = leaf.and_then(|leaf| leaf.strip_suffix(SUPERVISORS)?.strip_suffix('/'));
-    scope.map(CgroupPath::from).ok_or_else(|| format!("{file} says {:?}", leaf.unwrap_or_default()))
+    scope.map(CgroupPath::from).ok_or_else(|| format!("{file} has {:?}", leaf.unwrap_or_default()))
 }
 
 async fn ended(child: &Child) -> Result<(), String> {

@@ -185,7 +185,7 @@ impl DockerApi {
             }
             Err(error) => {
                 self.is_unreachable = self.socket.exists();
-                tracing::debug!(driver = self.engine.driver(), %error, "container runtime request failed");
+                tracing::debug!(source = self.engine.driver(), %error, "container runtime request failed");
                 self.client = None;
                 None
             }

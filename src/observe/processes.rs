@@ -174,7 +174,7 @@ impl ProcessGroups {
             created_at: Some(Timestamp(since)),
             ..TaskNaming::of(native)
         };
-        let group = self.groups.get_mut(&number).expect("it was just looked at, so it must be there");
+        let group = self.groups.get_mut(&number).expect("it was just read, so it must be there");
         group.reader = Some(Arc::clone(&reader));
         ProcessGroupChange::Started {
             key: group.key.clone(),

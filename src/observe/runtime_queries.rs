@@ -135,7 +135,7 @@ impl RuntimeQueries {
                 wake: self.wake.clone(),
             };
             let paths = self.paths.clone();
-            let name = format!("ask-{}", source.word.as_str());
+            let name = format!("read-{}", source.word.as_str());
             let thread = std::thread::Builder::new().name(name).spawn(move || worker.run(&mut *make(&paths)));
             thread.ok().map(|_| queries)
         });

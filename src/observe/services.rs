@@ -67,7 +67,7 @@ impl<A: FnMut(&str) -> Result<Option<ServiceReport>, String>> SystemdRuntime<A> 
         match (self.query)(unit) {
             Ok(report) => report,
             Err(error) => {
-                tracing::debug!(%error, "systemd did not report how a service ended");
+                tracing::debug!(source = "systemd", %error, "systemd did not report how a service ended");
                 self.silent_until = Some(now + SILENCE);
                 None
             }
@@ -168,7 +168,7 @@ fn was_stopped(report: &ServiceReport, main_started_at: Timestamp) -> bool {
 }
 
 /// Promise (Observed workloads): What systemd reports of another life, or of another unit of the name, is not used
-/// Promise (Observed workloads): systemd is asked about 20 ends at once and 2 per second after that; one that hangs
+/// Promise (Observed workloads): systemd is queried for 20 ends at once and 2 per second after that; one that hangs
 /// costs 2 s each 10 s
 #[cfg(test)]
 mod tests {

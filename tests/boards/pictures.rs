@@ -1,6 +1,6 @@
 //! Pictures: `cargo xtask pictures` draws one of each board; docs/boards.md shows them.
 //!
-//! Promise (Code, boards and alerts): Each board has a current picture, on a page that says what is Grafana's drawing
+//! Promise (Code, boards and alerts): Each board has a current picture, on a page that names what is Grafana's drawing
 //! and what is not
 
 use std::collections::BTreeSet;

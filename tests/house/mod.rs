@@ -7,6 +7,7 @@
 //! belong
 
 mod circles;
+mod decisions;
 mod documents;
 mod drawing;
 mod gate;
@@ -24,6 +25,7 @@ mod trust_boundary;
 #[path = "../../xtask/src/test/tiers.rs"]
 mod tiers;
 mod waits;
+mod wording;
 
 use std::collections::{BTreeMap, BTreeSet};
 

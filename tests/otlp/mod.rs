@@ -318,7 +318,7 @@ fn invalid_otlp_settings_are_refused_with_their_place() {
     let (ok, why) = refused("otlp {\n  client_key = \"/etc/key.pem\"\n}\n", &[]);
     assert!(!ok && why.contains("client_certificate and client_key are given together"), "{why}");
     let (ok, why) = refused("otlp {\n  endpoint = \"collector:4318\"\n}\n", &[]);
-    assert!(!ok && why.contains("says neither http:// nor https://"), "{why}");
+    assert!(!ok && why.contains("has neither http:// nor https://"), "{why}");
     let (ok, why) = refused("", &[("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "soon")]);
     assert!(!ok && why.contains("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT") && why.contains("soon"), "{why}");
     let (ok, why) = refused("", &[("OTEL_EXPORTER_OTLP_HEADERS", "authorization=s3cret%0A")]);

@@ -118,8 +118,8 @@ fn logs_and_traces_decode_equal_in_python_over_grpc_and_http() {
         let (mut records, spans) = (python.reported(over, "records"), python.reported(over, "spans"));
         // Events of observed workloads have no number.
         records.retain(|record| !record["number"].is_null());
-        let is_whole = records.iter().any(|record| record["body"] == "exit code 0")
-            && spans.iter().any(|span| span["name"] == "alloc");
+        let is_whole =
+            records.iter().any(|record| record["body"] == "exit 0") && spans.iter().any(|span| span["name"] == "alloc");
         is_whole.then_some((records, spans))
     };
     let [http, grpc] = ["http", "grpc"].map(|over| wait_for("the whole alloc", limit(), || of(over)));

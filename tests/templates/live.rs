@@ -285,7 +285,7 @@ fn failed_change_script_is_an_event_and_ends_the_task_if_configured() {
         keyed
     };
     let keyed = start(false);
-    keyed.until("the first run", || keyed.has_event("Template", "change_script /bin/sh failed: exit code 3"));
+    keyed.until("the first run", || keyed.has_event("Template", "change_script /bin/sh failed: exit 3"));
     assert_eq!(keyed.task()["state"], "running");
     keyed.agent.stop();
     let keyed = start(true);
@@ -517,7 +517,7 @@ fn a_job_that_reads_keys_is_refused_without_the_setting() {
     agent.stop();
 }
 
-/// Promise (Input validation): A template that fails while its task runs leaves the old file and says why
+/// Promise (Input validation): A template that fails while its task runs leaves the old file and reports why
 #[test]
 fn template_fault_while_the_task_runs_leaves_the_old_file_with_the_reason() {
     let keyed = Keyed::start(&[("json", "{\"a\": 1}")]);

@@ -28,16 +28,16 @@ await build({
   build: { outDir: "dist", emptyOutDir: true, chunkSizeWarningLimit: 1e6, rollupOptions: { input: ["index.html", "screen.html"].map((page) => join(HERE, page)) } },
 });
 
-let tell;
+let resolveReport;
 /** What is served besides the pages, by path. */
 const served = {};
 const types = { html: "text/html", js: "text/javascript", css: "text/css", svg: "image/svg+xml", woff2: "font/woff2", woff: "font/woff" };
 const server = createServer(async (request, response) => {
   const path = new URL(request.url, "http://here").pathname;
-  if (path === "/told") {
+  if (path === "/report") {
     const parts = [];
     for await (const part of request) parts.push(part);
-    tell(JSON.parse(Buffer.concat(parts)));
+    resolveReport(JSON.parse(Buffer.concat(parts)));
     return response.end();
   }
   try {
@@ -50,11 +50,11 @@ const server = createServer(async (request, response) => {
 });
 await new Promise((ready) => server.listen(0, "127.0.0.1", ready));
 
-/** One run of Chromium: what the page told, and its pictures: of all of it, where a cut says nothing else. */
+/** One run of Chromium: what the page reported, and its pictures: of the whole page, unless a cut is given. */
 async function look(page, words, height, cuts) {
   const profile = mkdtempSync(join(tmpdir(), "draw-"));
   const shot = join(profile, "shot.png");
-  const told = new Promise((resolve) => (tell = resolve));
+  const report = new Promise((resolve) => (resolveReport = resolve));
   const url = `http://127.0.0.1:${server.address().port}/${page}?${new URLSearchParams(words)}`;
   const flags = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
@@ -65,7 +65,7 @@ async function look(page, words, height, cuts) {
   const ended = new Promise((resolve, reject) => browser.on("exit", resolve).on("error", reject));
   const late = new Promise((_, reject) => setTimeout(() => reject(new Error(`no picture of ${url} within five minutes`)), 300_000).unref());
   try {
-    const [said] = await Promise.race([Promise.all([told, ended]), late]);
+    const [said] = await Promise.race([Promise.all([report, ended]), late]);
     if (said.error) throw new Error(said.error);
     const cut = async ({ top = 0, width = said.width ?? WIDTH, height = said.height }) => small(shot, { left: 0, top, width, height });
     return { ...said, pictures: await Promise.all(cuts.map(cut)) };
@@ -94,12 +94,12 @@ async function board({ file, chosen, empty, cut }) {
   const { prometheus, from, to, every } = asked;
   const words = { board: `/${name}.json`, prometheus, from, to, every, chosen: JSON.stringify(chosen) };
   const part = cut && { top: HEAD + cut.from * CELL, height: (cut.to - cut.from) * CELL };
-  const told = await look("index.html", words, HEAD + bottom * CELL, part ? [{}, part] : [{}]);
-  writeFileSync(join(asked.out, `${name}.png`), told.pictures[0]);
-  if (cut) writeFileSync(cut.file, told.pictures[1]);
-  console.log(`${name}: ${told.panels.length} panels, ${told.marks} marks`);
+  const report = await look("index.html", words, HEAD + bottom * CELL, part ? [{}, part] : [{}]);
+  writeFileSync(join(asked.out, `${name}.png`), report.pictures[0]);
+  if (cut) writeFileSync(cut.file, report.pictures[1]);
+  console.log(`${name}: ${report.panels.length} panels, ${report.marks} marks`);
   let bad = 0;
-  for (const { title, type, series, error } of told.panels) {
+  for (const { title, type, series, error } of report.panels) {
     const wrong = error || (series === 0) !== empty.includes(title);
     bad += wrong ? 1 : 0;
     console.log(`  ${wrong ? "WRONG" : "     "} ${String(series).padStart(3)} ${type.padEnd(14)} ${title}${error ? `: ${error}` : ""}`);
@@ -126,8 +126,8 @@ async function onTerminal({ command, columns, rows, seconds }) {
 async function screen(it) {
   const name = basename(it.file, ".png");
   served[`/${name}`] = await onTerminal(it);
-  const told = await look("screen.html", { said: `/${name}`, columns: it.columns, rows: it.rows }, 1000, [{}]);
-  writeFileSync(it.file, told.pictures[0]);
+  const report = await look("screen.html", { said: `/${name}`, columns: it.columns, rows: it.rows }, 1000, [{}]);
+  writeFileSync(it.file, report.pictures[0]);
   console.log(`${name}: ${served[`/${name}`].length} bytes on ${it.columns}x${it.rows}`);
   return 0;
 }

@@ -97,7 +97,7 @@ pub struct AllocSummary {
     pub health: Option<AllocHealth>,
 }
 
-/// What the list says of a task.
+/// A task in the list.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct TaskSummary {
     #[serde(skip_serializing_if = "Option::is_none")]

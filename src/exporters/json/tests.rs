@@ -299,7 +299,7 @@ fn alloc_without_devices_has_no_device_stats() {
     assert_eq!(nomad["ResourceUsage"]["DeviceStats"], json!([]));
 }
 
-/// Promise (Devices): Nomad's shape has the same values as ours, groups and instances once
+/// Promise (Devices): Nomad's shape has the same values as the API, groups and instances once
 #[test]
 fn nomad_stats_equal_our_stats_for_each_value() {
     let snapshot = host();

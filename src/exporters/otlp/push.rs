@@ -172,6 +172,7 @@ fn open(opening: &LaneSetup) -> (Queue, Option<DeltaState>) {
             None
         }
         temporality => Some(DeltaState::open(
+            name,
             &taken_sums,
             temporality,
             queue.ledger().exported > 0,
@@ -231,7 +232,7 @@ async fn collect_all(
             (batches.end(), endings)
         };
         let Ok((batches, again)) = tokio::task::spawn_blocking(work).await else {
-            tracing::error!("collecting points failed");
+            tracing::error!(destination = outbox.destination(), "collecting points failed");
             return;
         };
         endings = again;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::model::event::EventKind;
+use crate::model::exit_text;
 use crate::model::task::TaskState;
 use crate::model::template::{ChangeScript, TaskTemplate};
 use crate::model::units::Steady;
@@ -212,7 +213,7 @@ impl TemplateWatch {
         let problem = match attempt.exec(&command, script.timeout).await {
             Ok(end) => match end.code {
                 Some(0) => None,
-                Some(code) => Some(format!("exit code {code}")),
+                Some(code) => Some(exit_text::code_text(code)),
                 None => Some(format!("timeout: it ran for {:?}", script.timeout)),
             },
             Err(error) => Some(error.to_string()),

@@ -31,7 +31,7 @@ impl Budget {
 /// Budgets that have a row, as a table; a budget without a row is left out, never guessed.
 fn budgets(rows: &[Row], accepts: impl Fn(&Budget) -> bool) -> String {
     let mut text =
-        "| what | measured | ratio | to | budget | | others, measured once |\n|---|---|---|---|---|---|---|\n"
+        "| what | measured | ratio | compared with | budget | result | other programs, measured once |\n|---|---|---|---|---|---|---|\n"
             .to_owned();
     for budget in BUDGETS.iter().filter(|budget| accepts(budget)) {
         let Some(row) = rows.iter().find(|row| row.name == budget.row) else { continue };
@@ -69,7 +69,7 @@ pub fn short(rows: &[Row]) -> String {
 
 fn peers() -> String {
     let mut text = format!(
-        "Measured once on {PEERS_MACHINE}. They are constants: no run of ours repeats them.\n\n| who | version | how |\n|---|---|---|\n"
+        "Measured once on {PEERS_MACHINE}. They are constants: no run repeats them.\n\n| program | version | how |\n|---|---|---|\n"
     );
     for peer in PEERS {
         let _ = writeln!(text, "| {} | {} | {} |", peer.name, peer.version, peer.how);

@@ -305,7 +305,7 @@ const PARTS: &[Part] = &[
         packages: Packages::WithDependencies(&["netdata-core"]),
         programs: &["netdata"],
         megabytes: 15,
-        why: "a peer that looks at cgroups",
+        why: "a peer that reads cgroups",
         reason: "no-netdata",
         purpose: Purpose::Bench,
     },

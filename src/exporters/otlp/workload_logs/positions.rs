@@ -7,6 +7,7 @@
 //! While the disk refuses batches, "before" is the place before the first of them.
 
 use std::fs::DirBuilder;
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -113,7 +114,9 @@ impl OutputPlaces {
     }
 
     /// Before the batch is queued. Durable when it returns.
-    pub fn move_to(&mut self, batch: u64, moved: &[(StreamKey, OutputPlace)]) {
+    ///
+    /// Errors: a restart may push output again.
+    pub fn move_to(&mut self, batch: u64, moved: &[(StreamKey, OutputPlace)]) -> io::Result<()> {
         let change = |(key, place): &(StreamKey, OutputPlace)| {
             // The next start may find none of the batches that are not durable.
             let before = self.stored(key).and_then(|stored| match stored.batch < self.durable {
@@ -126,7 +129,7 @@ impl OutputPlaces {
         let changes: Vec<_> = moved.iter().map(change).collect();
         let made =
             if self.dir.is_dir() { Ok(()) } else { DirBuilder::new().recursive(true).mode(0o700).create(&self.dir) };
-        report(made.and_then(|()| self.log.commit(&changes)));
+        made.and_then(|()| self.log.commit(&changes))
     }
 
     /// Allocs with a place.
@@ -141,20 +144,11 @@ impl OutputPlaces {
         all
     }
 
-    pub fn forget(&mut self, removed: &[AllocId]) {
+    pub fn forget(&mut self, removed: &[AllocId]) -> io::Result<()> {
         let of = |value: &[u8]| StoredPosition::decode(value).map(|stored| AllocId::from(stored.alloc.as_str()));
         let those = self.log.values().filter(|(_, value)| of(value).map_or(true, |alloc| removed.contains(&alloc)));
         let changes: Vec<_> = those.map(|(key, _)| (key, None)).collect();
-        if !changes.is_empty() {
-            report(self.log.commit(&changes));
-        }
-    }
-}
-
-fn report(committed: std::io::Result<()>) {
-    if let Err(error) = committed {
-        let error = error.to_string();
-        tracing::error!(error, "failed to persist positions in task output; a restart may push output again");
+        if changes.is_empty() { Ok(()) } else { self.log.commit(&changes) }
     }
 }
 
@@ -180,9 +174,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("places");
         let mut places = OutputPlaces::open(&path, 1);
-        places.move_to(1, &[(key("stdout"), place(0, 10))]);
+        places.move_to(1, &[(key("stdout"), place(0, 10))]).unwrap();
         places.durable(1);
-        places.move_to(2, &[(key("stdout"), place(1, 5)), (key("stderr"), place(0, 7))]);
+        places.move_to(2, &[(key("stdout"), place(1, 5)), (key("stderr"), place(0, 7))]).unwrap();
         let read = |next| {
             let places = OutputPlaces::open(&path, next);
             ["stdout", "stderr"].map(|stream| places.get(&key(stream)))
@@ -190,7 +184,7 @@ mod tests {
         assert_eq!(read(3), [Some(place(1, 5)), Some(place(0, 7))], "the queue has both");
         assert_eq!(read(2), [Some(place(0, 10)), None], "it has the first");
         // Number 2 is given again, to a batch with other output: what was taken back stays so.
-        OutputPlaces::open(&path, 2).move_to(2, &[(key("stderr"), place(0, 3))]);
+        OutputPlaces::open(&path, 2).move_to(2, &[(key("stderr"), place(0, 3))]).unwrap();
         assert_eq!(read(3), [Some(place(0, 10)), Some(place(0, 3))]);
     }
 
@@ -199,10 +193,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("places");
         let mut places = OutputPlaces::open(&path, 1);
-        places.move_to(1, &[(key("stdout"), place(0, 10))]);
+        places.move_to(1, &[(key("stdout"), place(0, 10))]).unwrap();
         places.durable(1);
         for batch in 2..6 {
-            places.move_to(batch, &[(key("stdout"), place(batch, 0)), (key("stderr"), place(batch, 1))]);
+            places.move_to(batch, &[(key("stdout"), place(batch, 0)), (key("stderr"), place(batch, 1))]).unwrap();
         }
         assert_eq!(places.get(&key("stdout")), Some(place(5, 0)));
         let read = |next| {
@@ -219,9 +213,11 @@ mod tests {
         let path = dir.path().join("places");
         let mut places = OutputPlaces::open(&path, 1);
         let other = StreamKey { alloc: "b".into(), ..key("stdout") };
-        places.move_to(1, &[(key("stdout"), place(0, 1)), (key("stderr"), place(0, 2)), (other.clone(), place(0, 3))]);
+        places
+            .move_to(1, &[(key("stdout"), place(0, 1)), (key("stderr"), place(0, 2)), (other.clone(), place(0, 3))])
+            .unwrap();
         assert_eq!(places.allocs(), ["a".into(), "b".into()]);
-        places.forget(&["a".into()]);
+        places.forget(&["a".into()]).unwrap();
         let places = OutputPlaces::open(&path, 2);
         assert_eq!((places.allocs(), places.get(&key("stdout"))), (vec!["b".into()], None));
         assert_eq!(places.get(&other), Some(place(0, 3)));
