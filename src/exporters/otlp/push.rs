@@ -112,7 +112,8 @@ async fn to(opening: LaneSetup, mut sender: Sender, snapshots: Snapshots, events
             collect_all((&config, selected), identity, &outbox.0, &metrics, &snapshots).await;
         }
         OtlpSignal::WorkloadLogs => {
-            let open = move || WorkloadMaker::open(&config, identity, (&data_dir, &dir), queued + 1, metrics);
+            let name = outbox.0.destination().to_owned();
+            let open = move || WorkloadMaker::open(&name, &config, identity, (&data_dir, &dir), queued + 1, metrics);
             let Ok(maker) = tokio::task::spawn_blocking(open).await else { return };
             workload_logs::run(maker, Arc::clone(&outbox.0), snapshots).await;
         }

@@ -32,7 +32,7 @@ use allowance::Allowance;
 use files::{OutputDirectory, PIECE};
 use gathered::GatheredRecords;
 use lines::{OutputLine, first_line};
-use positions::{OutputPlace, OutputPlaces, StreamKey};
+use positions::{OutputPlace, OutputPlaces, StreamKey, report};
 use times::OutputTimes;
 
 use super::attribute::{attribute, key_value};
@@ -127,6 +127,7 @@ pub(super) struct WorkloadMaker {
 impl WorkloadMaker {
     /// `dirs`: the data directory, and that of the queue. `next`: the number of the queue's next batch.
     pub fn open(
+        destination: &str,
         config: &Config,
         identity: HostIdentity,
         (data_dir, dir): (&Path, &Path),
@@ -140,7 +141,7 @@ impl WorkloadMaker {
             task_rate: config.task_rate,
             allocs: data_dir.join("alloc"),
             metrics,
-            places: OutputPlaces::open(&dir.join(PLACES), next),
+            places: OutputPlaces::open(destination, &dir.join(PLACES), next),
             next,
             states: BTreeMap::new(),
             tasks: BTreeMap::new(),
@@ -380,17 +381,6 @@ impl WorkloadMaker {
             report(destination, self.places.forget(&removed));
             self.missing.retain(|_, since| !is_old(since));
         }
-    }
-}
-
-fn report(destination: &str, committed: io::Result<()>) {
-    if let Err(error) = committed {
-        let error = error.to_string();
-        tracing::error!(
-            destination,
-            error,
-            "failed to persist positions in task output; a restart may push output again"
-        );
     }
 }
 

@@ -74,7 +74,7 @@ pub(super) struct OutputPlaces {
 
 impl OutputPlaces {
     /// `next`: the number of the queue's next batch. Places of batches that the queue does not have are taken back.
-    pub fn open(path: &Path, next: u64) -> OutputPlaces {
+    pub fn open(destination: &str, path: &Path, next: u64) -> OutputPlaces {
         let (mut log, _) = KeyedLog::open(path);
         let changes: Vec<_> = log
             .values()
@@ -95,7 +95,7 @@ impl OutputPlaces {
             })
             .collect();
         if !changes.is_empty() {
-            report(log.commit(&changes));
+            report(destination, log.commit(&changes));
         }
         OutputPlaces { log, dir: path.parent().unwrap_or(Path::new("/")).to_owned(), durable: next }
     }
@@ -157,6 +157,17 @@ fn number(key: &StreamKey) -> u128 {
     u128::from(half("output")) << 64 | u128::from(half("place"))
 }
 
+pub fn report(destination: &str, committed: io::Result<()>) {
+    if let Err(error) = committed {
+        let error = error.to_string();
+        tracing::error!(
+            destination,
+            error,
+            "failed to persist positions in task output; a restart may push output again"
+        );
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,18 +184,18 @@ mod tests {
     fn place_of_a_batch_that_was_not_queued_is_taken_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("places");
-        let mut places = OutputPlaces::open(&path, 1);
+        let mut places = OutputPlaces::open("c", &path, 1);
         places.move_to(1, &[(key("stdout"), place(0, 10))]).unwrap();
         places.durable(1);
         places.move_to(2, &[(key("stdout"), place(1, 5)), (key("stderr"), place(0, 7))]).unwrap();
         let read = |next| {
-            let places = OutputPlaces::open(&path, next);
+            let places = OutputPlaces::open("c", &path, next);
             ["stdout", "stderr"].map(|stream| places.get(&key(stream)))
         };
         assert_eq!(read(3), [Some(place(1, 5)), Some(place(0, 7))], "the queue has both");
         assert_eq!(read(2), [Some(place(0, 10)), None], "it has the first");
         // Number 2 is given again, to a batch with other output: what was taken back stays so.
-        OutputPlaces::open(&path, 2).move_to(2, &[(key("stderr"), place(0, 3))]).unwrap();
+        OutputPlaces::open("c", &path, 2).move_to(2, &[(key("stderr"), place(0, 3))]).unwrap();
         assert_eq!(read(3), [Some(place(0, 10)), Some(place(0, 3))]);
     }
 
@@ -192,7 +203,7 @@ mod tests {
     fn places_of_batches_that_never_were_durable_are_taken_back_to_before_the_first() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("places");
-        let mut places = OutputPlaces::open(&path, 1);
+        let mut places = OutputPlaces::open("c", &path, 1);
         places.move_to(1, &[(key("stdout"), place(0, 10))]).unwrap();
         places.durable(1);
         for batch in 2..6 {
@@ -200,7 +211,7 @@ mod tests {
         }
         assert_eq!(places.get(&key("stdout")), Some(place(5, 0)));
         let read = |next| {
-            let places = OutputPlaces::open(&path, next);
+            let places = OutputPlaces::open("c", &path, next);
             ["stdout", "stderr"].map(|stream| places.get(&key(stream)))
         };
         assert_eq!(read(6), [Some(place(5, 0)), Some(place(5, 1))], "the disk took them in the end");
@@ -211,14 +222,14 @@ mod tests {
     fn places_of_forgotten_allocs_go() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("places");
-        let mut places = OutputPlaces::open(&path, 1);
+        let mut places = OutputPlaces::open("c", &path, 1);
         let other = StreamKey { alloc: "b".into(), ..key("stdout") };
         places
             .move_to(1, &[(key("stdout"), place(0, 1)), (key("stderr"), place(0, 2)), (other.clone(), place(0, 3))])
             .unwrap();
         assert_eq!(places.allocs(), ["a".into(), "b".into()]);
         places.forget(&["a".into()]).unwrap();
-        let places = OutputPlaces::open(&path, 2);
+        let places = OutputPlaces::open("c", &path, 2);
         assert_eq!((places.allocs(), places.get(&key("stdout"))), (vec!["b".into()], None));
         assert_eq!(places.get(&other), Some(place(0, 3)));
     }
