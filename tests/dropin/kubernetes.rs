@@ -1,5 +1,5 @@
 //! The rules, alerts and boards of kube-prometheus (kubernetes-mixin) that read containers, against this page and a
-//! page of kube-state-metrics. The expressions are written anew after theirs, without their selectors of jobs.
+//! page of kube-state-metrics. The expressions are written after theirs, without their selectors of jobs.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
