@@ -182,7 +182,7 @@ fn emptied_container_whose_shim_does_not_answer_ends_with_unknown_outcome() {
     let state = |scene: &ObserverScene| {
         let alloc = scene.work.allocs.published(&id).unwrap();
         let task = &alloc.observed.unwrap().tasks[0];
-        (task.state(), task.exits.last().map(|exit| (exit.outcome, exit.status.clone(), exit.finished_at)))
+        (task.state(), task.exits.back().map(|exit| (exit.outcome, exit.status.clone(), exit.finished_at)))
     };
     std::fs::write(at.join("pids.current"), "0\n").unwrap();
     scene.work.read_last(scene.work.allocs.reader("/default/redis"));
