@@ -365,13 +365,22 @@ mod tests {
                 break;
             }
             match mutation {
-                Mutation::Set(at, byte) => bytes[at.index(bytes.len())] = *byte,
+                Mutation::Set(at, byte) => {
+                    let at = at.index(bytes.len());
+                    bytes[at] = *byte;
+                }
                 Mutation::Insert(at, piece) => {
                     let at = at.index(bytes.len());
                     drop(bytes.splice(at..at, piece.iter().copied()));
                 }
-                Mutation::Cut(at) => bytes.truncate(at.index(bytes.len())),
-                Mutation::Repeat(at) => bytes.extend_from_within(at.index(bytes.len())..),
+                Mutation::Cut(at) => {
+                    let at = at.index(bytes.len());
+                    bytes.truncate(at);
+                }
+                Mutation::Repeat(at) => {
+                    let at = at.index(bytes.len());
+                    bytes.extend_from_within(at..);
+                }
             }
         }
         bytes

@@ -453,7 +453,8 @@ fn assert_without_a_shim(ctr: &mut Ctr, agent: &Agent) {
     assert!(row.contains("| `complete` | `unknown`"), "{row}");
     let started = ctr.start(name, &[], "sleep 1000");
     assert!(started.status.success(), "{started:?}");
-    let with_status = |status: &str| find(agent, &ctr.id(name)).filter(|alloc| alloc["status"] == status);
+    let id = ctr.id(name);
+    let with_status = |status: &str| find(agent, &id).filter(|alloc| alloc["status"] == status);
     wait_for(is, long(), || with_status("running"));
     let pid = ctr.listed(name, 1).unwrap();
     ctr.containerd.kill();
