@@ -604,7 +604,7 @@ fn paths_controlled_by_another_user_are_refused_and_their_targets_are_unchanged(
     let shown = authority.sign(|_| {});
     let good = [
         ("cert_file", pem("CERTIFICATE", &shown.certificate)),
-        ("key_file", shown.key.serialize_pem()),
+        ("key_file", pem("PRIVATE KEY", &shown.key.serialize_der())),
         ("client_ca_file", authority.pem()),
     ];
     for (name, text) in &good {

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use self::config::Config;
 use self::settings::ExecSettings;
+pub use self::settings::shown_paths;
 use super::fields::ConfigFields;
 use super::supervised::{ProcessDriver, ProgramConfig, SupervisedDriver, SupervisionContext};
 use super::{DriverContext, DriverEntry, DriverError, Fingerprint, Health, SeenDirs, StartRequest};
