@@ -102,6 +102,11 @@ impl Options {
         !self.only.is_empty() || !self.filter.is_empty()
     }
 
+    /// Whether format, minimum Rust version and dependencies are checked as well.
+    fn checks_the_source(&self) -> bool {
+        matches!(self.scope, Scope::Gate | Scope::All) && !self.is_by_hand()
+    }
+
     fn size(&self) -> Size {
         match self.scope {
             Scope::Gate | Scope::Changed(_) => Size::Gate,
@@ -247,11 +252,11 @@ fn tests(options: &Options, size: Size, root: &Path, logs: &Path, steps: &Steps)
     let allowed = AllowedSkips::parse(&text).map_err(|e| format!("tests/allowed-skips: {e}"))?;
     let patience = state::patience();
     println!("size: {size:?}; deadlines times {patience}");
-    if !options.is_by_hand() && options.scope == Scope::Gate {
+    if options.checks_the_source() {
         steps.step("format", || run::output(cargo::cargo().current_dir(root).args(["fmt", "--all", "--check"])))?;
     }
     let parts = steps.step("parts", || parts::get(root, Purpose::Tests))?;
-    if !options.is_by_hand() && options.scope == Scope::Gate {
+    if options.checks_the_source() {
         steps.step("dependencies", || {
             cargo::check_rust_version(root)?;
             if parts.missing("cargo-deny").is_some() && parts::can_be_had() {
@@ -465,6 +470,15 @@ mod tests {
         assert_eq!(seed(&gate), seed(&gate));
         let slice = Options::parse(&["--slice", "host-long", "--seed", "7"]).unwrap();
         assert_eq!(seed(&slice).unwrap().1, "7");
+    }
+
+    #[test]
+    fn gate_and_full_run_check_the_source_and_a_part_of_them_does_not() {
+        let checks = |words: &[&str]| Options::parse(words).unwrap().checks_the_source();
+        assert!(checks(&[]) && checks(&["--all"]) && checks(&["--all", "--seed", "3"]));
+        for part in [&["--slice", "host-long"][..], &["--changed"], &["live::"], &["--all", "--only", "host"]] {
+            assert!(!checks(part), "{part:?}");
+        }
     }
 
     #[test]
