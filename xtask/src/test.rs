@@ -319,6 +319,9 @@ fn check_names(tiers: &Tiers, suites: &[Suite]) -> Result<()> {
     if let Some(unknown) = changed::beginnings().find(|beginning| !is_known(beginning)) {
         return Err(format!("xtask/src/test/changed.rs: no test begins with {unknown}").into());
     }
+    if let Some(unread) = changed::unread(suites.iter().map(|suite| suite.name.as_str())) {
+        return Err(format!("xtask/src/test/changed.rs: no row names the suite {unread}").into());
+    }
     Ok(())
 }
 
