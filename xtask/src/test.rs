@@ -4,11 +4,13 @@
 //! tiers     tests/tiers: what the gate leaves to a slice          suites   modules of the test binaries
 //! slices    the parts of the full run                             ledger   tests/ledger: when each ran last
 //! changed   what a change can break                               state    the host before the run
+//! flaky     tests/ledger/flaky: tests that passed two of three
 //! host      suites in lanes on this host                          guests   suites in small virtual machines
 //! rerun     failed tests once more, alone                         report   the lines at the end
 //! ```
 
 mod changed;
+mod flaky;
 mod from_nothing;
 mod guests;
 mod host;
@@ -21,7 +23,6 @@ mod suites;
 mod tiers;
 
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -105,6 +106,11 @@ impl Options {
     /// Whether format, minimum Rust version and dependencies are checked as well.
     fn checks_the_source(&self) -> bool {
         matches!(self.scope, Scope::Gate | Scope::All) && !self.is_by_hand()
+    }
+
+    /// Whether its flaky tests go into the ledger: those of a slice as well, whose own file the next run overwrites.
+    fn is_recorded(&self) -> bool {
+        matches!(self.scope, Scope::Gate | Scope::All | Scope::Slice(_)) && !self.is_by_hand()
     }
 
     fn size(&self) -> Size {
@@ -203,7 +209,13 @@ pub fn run(options: &Options) -> Result<bool> {
     };
     println!("\n{steps}\n");
     let mut verdict = verdict?;
-    note_flaky(&root, options, &verdict)?;
+    let is_gate = options.scope == Scope::Gate && !options.is_by_hand();
+    if is_gate {
+        flaky::report_unrecorded(&root);
+    }
+    if options.is_recorded() {
+        flaky::record(&root, &Verdict::shortened(&verdict.flaky))?;
+    }
     if let Some((slice, start)) = start {
         let entry = ledger::Entry {
             green: verdict.red.is_empty(),
@@ -216,7 +228,7 @@ pub fn run(options: &Options) -> Result<bool> {
         };
         ledger::record(&root, &slice, start, entry)?;
     }
-    if options.scope == Scope::Gate && !options.is_by_hand() {
+    if is_gate {
         let due = ledger::report(&root)?;
         due.iter().for_each(|slice| println!("FAILED {slice}"));
         verdict.red.extend(due);
@@ -412,23 +424,6 @@ impl<'a> Context<'a> {
         }
         Ok(section)
     }
-}
-
-/// Appends the flaky tests of the gate or of a slice to `tests/ledger/flaky`: a slice's own file is overwritten by its
-/// next run. Not in CI, whose clone is thrown away: there the lines at the end have to do.
-fn note_flaky(root: &Path, options: &Options, verdict: &Verdict) -> Result<()> {
-    let is_recorded = matches!(options.scope, Scope::Gate | Scope::Slice(_)) && !options.is_by_hand();
-    if verdict.flaky.is_empty() || !is_recorded || std::env::var_os("CI").is_some() {
-        return Ok(());
-    }
-    let date = run::date()?;
-    fs::create_dir_all(root.join("tests/ledger"))?;
-    let mut file = fs::OpenOptions::new().create(true).append(true).open(root.join("tests/ledger/flaky"))?;
-    for test in Verdict::shortened(&verdict.flaky) {
-        writeln!(file, "{date} {test}")?;
-    }
-    println!("tests/ledger/flaky: {} lines added; find the causes, and commit the file", verdict.flaky.len());
-    Ok(())
 }
 
 fn is_root() -> Result<bool> {
