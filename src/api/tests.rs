@@ -275,8 +275,8 @@ fn request(method: &str, target: &str, headers: &str, body: &str) -> String {
     format!("{method} {target} HTTP/1.1\r\n{host}{headers}{length}Connection: close\r\n\r\n{body}")
 }
 
-/// For what comes in a moment on a machine that has nothing else to do.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// For what comes in a moment on an idle machine; others may take every processor for minutes.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -583,12 +583,12 @@ fn an_idle_connection_has_its_time_from_the_answer_on() {
     // Whatever else a connection waits for is longer than anybody waits here.
     let patience = ConnectionTimeouts {
         idle: Duration::from_millis(300),
-        receive: Duration::from_secs(120),
+        receive: PATIENCE * 10,
         ..ConnectionTimeouts::default()
     };
     let server = server_with(Config { patience, ..Config::default() });
     let mut open = UnixStream::connect(&server.unix).unwrap();
-    open.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    open.set_read_timeout(Some(PATIENCE)).unwrap();
     open.write_all(b"GET /v1/node HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     assert!(open.read_to_end(&mut Vec::new()).unwrap() > 0, "answered, and then closed");
 }

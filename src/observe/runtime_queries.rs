@@ -346,7 +346,7 @@ mod tests {
             assert!(request(&format!("{number:064x}"), QueryTopic::Exit(LifeRef { number, ..LifeRef::default() })));
         }
         assert!(request(ID, QueryTopic::Name));
-        let (until, mut ends) = (std::time::Instant::now() + std::time::Duration::from_secs(60), 0);
+        let (until, mut ends) = (std::time::Instant::now() + std::time::Duration::from_secs(300), 0);
         let named = loop {
             assert!(std::time::Instant::now() < until, "no name, and {ends} ends");
             let replies = runtime_queries.replies();

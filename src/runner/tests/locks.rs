@@ -39,7 +39,7 @@ impl AllocLockProbe {
         let Some(alloc) = self.alloc.get().and_then(Weak::upgrade) else { return };
         let (sender, receiver) = mpsc::channel();
         std::thread::spawn(move || sender.send(alloc.status(0)));
-        let free = receiver.recv_timeout(Duration::from_secs(20)).is_ok();
+        let free = receiver.recv_timeout(Duration::from_secs(300)).is_ok();
         self.seen.lock().unwrap().push((owner, free));
     }
 }

@@ -39,7 +39,7 @@ fn downloaded_file_is_moved_to_its_destination_and_never_copied() {
     let server = serve(move |_, _, stream| {
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\na").unwrap();
         // The client makes the file once it has the headers.
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + LONG;
         while inode.lock().unwrap().is_none() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
             *inode.lock().unwrap() = staged.metadata().ok().map(|found| found.ino());
