@@ -80,7 +80,6 @@ fn guarded(reply: Reply) -> Reply {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::model::task::{ExitStatus, Outcome};
     use crate::model::{exit_text, signal};
 

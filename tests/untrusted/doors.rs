@@ -15,7 +15,7 @@ use allostat::model::alloc::AllocSource;
 use allostat::model::artifact::{ArtifactMode, ArtifactSource};
 use allostat::model::units::Timestamp;
 use allostat::observe::identity::RecognisedTask;
-use allostat::observe::runtime_queries::{QueryTarget, QuestionTopic, RuntimePaths};
+use allostat::observe::runtime_queries::{QueryTarget, QueryTopic, RuntimePaths};
 use allostat::observe::{ALL, Config};
 use allostat::runner::{ArtifactConfig, ArtifactOrder, ArtifactScope, fetch_artifact};
 use allostat::telemetry::Metrics;
@@ -43,7 +43,7 @@ pub fn ask_engine(place: &Place, bytes: &[u8]) {
         path: format!("/docker/{ID}"),
         found: RecognisedTask::container(AllocSource::Docker, ID),
         directories: Vec::new(),
-        about: QuestionTopic::Name,
+        about: QueryTopic::Name,
     };
     // The answer may be about no container: which texts are cut and cleaned is known behind this.
     let _ = (engine.name(&target), engine.exit(&target, Some(Timestamp(1))));
