@@ -84,7 +84,7 @@ impl ApiServer {
 /// Sends the bytes as requests, on the socket or over TCP, and reads to the end.
 pub fn request(place: &Place, bytes: &[u8]) {
     let mut received = Vec::new();
-    if bytes.len() % 2 == 0 {
+    if bytes.len().is_multiple_of(2) {
         let mut stream = UnixStream::connect(&place.api.socket).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
