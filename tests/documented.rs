@@ -414,7 +414,7 @@ fn commands_of_all_pages_work_as_written() {
     pages.sort_by_key(|page| !page.ends_with("docs/security.md"));
     let mut reader = Reader::new();
     let (mut ran, mut wrong, mut seen, mut left_out) = (0, Vec::new(), BTreeSet::new(), BTreeSet::new());
-    let (mut compared, mut foreign) = (0, BTreeSet::new());
+    let (mut compared, mut foreign) = (0, BTreeSet::<(&str, &str)>::new());
     for page in pages {
         let name = page.strip_prefix(root).unwrap_or(&page).display().to_string();
         let text = std::fs::read_to_string(&page).expect("our own page");
