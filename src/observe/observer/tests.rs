@@ -156,6 +156,7 @@ fn a_cgroup_that_an_earlier_agent_showed_runs_on_without_a_process() {
 fn process_of_a_cgroup_that_was_replaced_unreported_is_found() {
     let mut scene = ObserverScene::new();
     scene.make(0, false);
+    std::fs::write(scene.cgroup(0).join("cpu.stat"), "usage_usec 0\nuser_usec 0\nsystem_usec 0\n").unwrap();
     [1, 25, 25].iter().for_each(|ms| scene.turn(*ms));
     assert_eq!(scene.work.allocs.id("/batch/0"), None, "it is empty");
     std::fs::remove_dir_all(scene.cgroup(0)).unwrap();
@@ -176,7 +177,6 @@ fn emptied_container_whose_shim_does_not_answer_ends_with_unknown_outcome() {
     std::fs::create_dir_all(&at).unwrap();
     std::fs::write(at.join("cpu.stat"), "usage_usec 5\nuser_usec 3\nsystem_usec 2\n").unwrap();
     std::fs::write(at.join("cgroup.procs"), "1\n").unwrap();
-    std::fs::write(at.join("pids.current"), "1\n").unwrap();
     [1, 25, 3_000].iter().for_each(|ms| scene.turn(*ms));
     let id = scene.work.allocs.id("/default/redis").cloned().expect("it is shown");
     let state = |scene: &ObserverScene| {
@@ -184,13 +184,13 @@ fn emptied_container_whose_shim_does_not_answer_ends_with_unknown_outcome() {
         let task = &alloc.observed.unwrap().tasks[0];
         (task.state(), task.exits.back().map(|exit| (exit.outcome, exit.status.clone(), exit.finished_at)))
     };
-    std::fs::write(at.join("pids.current"), "0\n").unwrap();
-    scene.work.read_last(scene.work.allocs.reader("/default/redis"));
-    let until = Instant::now() + Duration::from_secs(60);
+    std::fs::write(at.join("cgroup.procs"), "").unwrap();
+    let until = Instant::now() + Duration::from_secs(300);
     let emptied = scene.clock.now();
     while state(&scene).0 == ShownState::Running {
         assert!(Instant::now() < until, "{:?}", state(&scene));
         scene.turn(10_000);
+        scene.work.read_last(scene.work.allocs.reader("/default/redis"));
         // The source has a thread of its own.
         std::thread::sleep(Duration::from_millis(5));
     }
