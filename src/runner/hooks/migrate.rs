@@ -42,20 +42,19 @@ impl Hook<OfAlloc> for MigrateHook {
         Box::pin(async move {
             if let (false, Some(spec)) = (subject.data_from.is_empty(), &subject.spec) {
                 let tasks: Vec<_> = spec.group().tasks.iter().map(|t| (t.name.clone(), t.user.clone())).collect();
-                let outcome = match take_over(subject, tasks).await {
-                    Ok(0) => MigrationOutcome::Nothing,
+                let (outcome, message) = match take_over(subject, tasks).await {
+                    Ok(0) => (MigrationOutcome::Nothing, None),
                     Ok(moved) => {
                         let from = subject.data_from[0].short();
                         let message = format!("took over the data of alloc {from}: {}", directories(moved));
-                        (spec.emit)(EventKind::Migration, message);
-                        MigrationOutcome::Moved
+                        (MigrationOutcome::Moved, Some(message))
                     }
                     Err(why) => {
                         let message = format!("migration failed: {why}; what was not moved begins empty");
-                        (spec.emit)(EventKind::Migration, message);
-                        MigrationOutcome::Failed
+                        (MigrationOutcome::Failed, Some(message))
                     }
                 };
+                subject.events.extend(message.map(|message| (EventKind::Migration, message)));
                 subject.ctx.metrics.migrations.ended(outcome);
             }
             subject.data_from.clear();
