@@ -54,6 +54,7 @@ cargo xtask chaos [KILLS]                     200 allocs and an agent that is ki
 cargo xtask pictures [--hold] [SECONDS]       the boards drawn by Grafana's own components, on real data, into docs/boards; needs root,
                                               npm and a Chromium. SECONDS: so long is measured before (default: 480); --hold: until Enter
 cargo xtask package [--binary PATH]           a tarball, a .deb, an .rpm and an image with checksums and SBOM, into target/package
+cargo xtask package --binary PATH --image BASE TO   the image alone, with the C library below BASE, into TO
 cargo xtask docs                              writes the generated pages and golden files again; review the difference
 cargo xtask parts [--bench]                   only gets the real programs and kernels that they use
 ";
