@@ -208,11 +208,12 @@ fn compose_file_has_the_options_of_docker_run() {
 
 /// That of Debian 13, which needs no Docker for it.
 ///
-/// Promise (Code, boards and alerts): A real Compose reads the compose file, and refuses an option that it does not know
+/// Promise (Code, boards and alerts): A real Compose reads the compose file, and refuses a value that it does not know
 #[test]
 fn compose_reads_the_file_and_refuses_an_unknown_value() {
     let Some(compose) = part_of("compose", "docker-compose") else { skip_test!("no-docker") };
-    let configured = |file: &Path| run(&compose, &["--file", &file.display().to_string(), "config", "--format", "json"]);
+    let configured =
+        |file: &Path| run(&compose, &["--file", &file.display().to_string(), "config", "--format", "json"]);
     let file = root().join("deploy/compose.yml");
     let output = configured(&file);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -221,7 +222,8 @@ fn compose_reads_the_file_and_refuses_an_unknown_value() {
     for key in ["pid", "network_mode", "cgroup"] {
         assert_eq!(service[key], "host", "{key}: {service}");
     }
-    let volumes: Vec<_> = list(&service["volumes"]).iter().map(|v| (text(v, "target"), v["read_only"] == true)).collect();
+    let volumes: Vec<_> =
+        list(&service["volumes"]).iter().map(|v| (text(v, "target"), v["read_only"] == true)).collect();
     assert_eq!(volumes, [("/sys/fs/cgroup", true), ("/run", true), ("/var/lib/allostat", false)]);
     let directory = test_dir();
     let wrong = directory.path().join("compose.yml");
@@ -413,11 +415,7 @@ const USED: &[(&str, &str, &str)] = &[
         "systemd::package::package_retains_tasks_and_settings_over_an_upgrade_and_its_purge_leaves_nothing",
         "",
     ),
-    (
-        "package/allostat.spec",
-        "xtask::package::rpm::package_has_its_files_modes_owners_scripts_and_configuration",
-        "",
-    ),
+    ("package/allostat.spec", "xtask::package::rpm::package_has_its_files_modes_owners_scripts_and_configuration", ""),
     ("package/deb", "xtask::package::deb::a_package_has_its_files_scripts_and_configuration", ""),
     ("prometheus-consul.yml", "boards::fleets::server_finds_agents_in_consul_by_the_example", "Consul"),
     ("prometheus-http-sd.yml", "boards::fleets::prometheus_finds_agents_in_an_inventory_by_the_example", ""),
@@ -432,11 +430,7 @@ const USED: &[(&str, &str, &str)] = &[
         "Mimir",
     ),
     ("prometheus-services.yml", "services::prometheus_finds_services_by_http_discovery_with_the_config_of_deploy", ""),
-    (
-        "prometheus.yml",
-        "boards::scraped::each_example_stores_the_buckets_of_all_histograms_on_prometheus_2_and_3",
-        "",
-    ),
+    ("prometheus.yml", "boards::scraped::each_example_stores_the_buckets_of_all_histograms_on_prometheus_2_and_3", ""),
 ];
 
 /// The code of the file that has a test, without comments. `None`: there is no such test.
@@ -447,13 +441,14 @@ fn code_around(test: &str) -> Option<String> {
         None => format!("tests/{}.rs", module.replace("::", "/")),
     };
     let text = std::fs::read_to_string(root().join(path)).ok()?;
-    let code: String = text.lines().filter(|line| !line.trim().starts_with("//")).map(|line| format!("{line}\n")).collect();
+    let code: String =
+        text.lines().filter(|line| !line.trim().starts_with("//")).map(|line| format!("{line}\n")).collect();
     let begin = format!("fn {name}()");
     code.split("#[test]").skip(1).any(|rest| rest.trim_start().starts_with(&begin)).then_some(code)
 }
 
-/// Promise (Code, boards and alerts): Every file of `deploy/` is used by a test that exists; its README has what no test
-/// has
+/// Promise (Code, boards and alerts): Every file of `deploy/` is used by a test that exists; its README names what is
+/// not tested
 #[test]
 fn every_file_of_deploy_has_the_test_that_uses_it_and_its_readme_row() {
     let page = read(&root().join("deploy/README.md"));

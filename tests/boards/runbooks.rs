@@ -101,7 +101,8 @@ fn the_links_of_the_runbooks_lead_somewhere() {
 /// What a text says of boards: `"A" and "B" on the lifecycle board`, as titles and the board's name.
 fn named_panels(text: &str) -> Vec<(String, String)> {
     let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let place = regex::Regex::new(r#"((?:"[^"]+"(?:,| and) )*"[^"]+") on the \[?(agent health|\w+) board"#).expect("it is one");
+    let place =
+        regex::Regex::new(r#"((?:"[^"]+"(?:,| and) )*"[^"]+") on the \[?(agent health|\w+) board"#).expect("it is one");
     let of_place = |found: regex::Captures<'_>| {
         let titles = found[1].split('"').skip(1).step_by(2);
         titles.map(|title| (title.to_owned(), found[2].to_owned())).collect::<Vec<_>>()
@@ -120,7 +121,8 @@ fn panels_named_by_alerts_and_runbooks_are_on_their_boards() {
     let (mut seen, mut wrong) = (0, Vec::new());
     for (place, page) in pages.chain(rules) {
         for (title, name) in named_panels(&page) {
-            let stem = format!("allostat-{}", if name == "agent health" { "agent".into() } else { name.to_lowercase() });
+            let stem =
+                format!("allostat-{}", if name == "agent health" { "agent".into() } else { name.to_lowercase() });
             let board = boards.iter().find(|board| board.stem == stem);
             let is_there = board.is_some_and(|board| board.panels().iter().any(|panel| text(panel, "title") == title));
             seen += 1;
