@@ -470,7 +470,7 @@ fn every_file_of_deploy_has_the_test_that_uses_it_and_its_readme_row() {
         let ways = [format!("deploy/{place}"), format!("/{base}\""), format!("\"{base}\""), format!("\"{stem}\"")];
         assert!(ways.iter().any(|way| code.contains(way)), "{test} does not use {place}");
         let (folder, _) = place.split_once('/').unwrap_or((place, ""));
-        let links = [format!("]({place})"), format!("]({folder}/)")];
+        let links = [format!("]({place})"), format!("]({folder})")];
         let row = page.lines().find(|line| line.starts_with("| ") && links.iter().any(|link| line.contains(link)));
         let row = row.unwrap_or_else(|| panic!("deploy/README.md has no row with {place}"));
         let last = row.trim_end_matches('|').rsplit('|').next().expect("a column").trim();

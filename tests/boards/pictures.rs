@@ -48,7 +48,8 @@ fn every_board_has_its_picture_and_its_text_on_the_page_of_boards() {
     }
 }
 
-/// Of which JSON each picture is, as `sha256sum` writes it; `xtask/pictures/draw.mjs` adds a line with each picture.
+/// The hash of the board that each picture shows, as `sha256sum` writes it: `xtask/pictures/draw.mjs` writes it beside
+/// the picture.
 const DRAWN: &str = "docs/boards/drawn.sha256";
 
 /// Equal in width and height it may still show panels that the board has no more.

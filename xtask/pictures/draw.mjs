@@ -8,7 +8,7 @@
 //                     "pages": [{"file": PATH, "url": URL, "width": N, "height": N}]}'
 //
 // It says of each panel how many series came. It ends with 1 where one failed, or was empty and is not in `empty`, or the other way round.
-// Of each board without such a fault it writes into `drawn.sha256`, beside the pictures, of which JSON the picture is.
+// Of each board that is drawn without such a fault, the hash of its JSON goes into `drawn.sha256`, beside the pictures.
 
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -87,7 +87,7 @@ async function look(page, words, height, cuts) {
   });
 }
 
-/** Of which board a picture is: a later one fails a test until it is drawn again. */
+/** The hash of the board that a picture shows: a test fails when the board is newer. */
 function record(name, json) {
   const file = join(asked.out, "drawn.sha256");
   const own = `../../dashboards/${name}.json`;
