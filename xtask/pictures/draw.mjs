@@ -1,14 +1,18 @@
 // Draws boards, and programs on terminals: builds the pages once, serves them on 127.0.0.1, opens each in a Chromium and takes its picture.
 //
-//     node draw.mjs '{"prometheus": "http://127.0.0.1:9090", "from": MS, "to": MS, "every": SECONDS, "out": DIR,
-//                     "boards": [{"file": PATH, "chosen": {VARIABLE: "how its text begins"}, "empty": [TITLE],
+//     node draw.mjs '{"from": MS, "to": MS, "out": DIR,
+//                     "boards": [{"file": PATH, "prometheus": "http://127.0.0.1:9090", "every": SECONDS,
+//                                 "chosen": {VARIABLE: "how its text begins"}, "empty": [TITLE],
 //                                 "cut": {"file": PATH, "from": ROW, "to": ROW}}],
-//                     "screens": [{"file": PATH, "command": SHELL, "columns": N, "rows": N, "seconds": N}]}'
+//                     "screens": [{"file": PATH, "command": SHELL, "columns": N, "rows": N, "seconds": N}],
+//                     "pages": [{"file": PATH, "url": URL, "width": N, "height": N}]}'
 //
 // It says of each panel how many series came. It ends with 1 where one failed, or was empty and is not in `empty`, or the other way round.
+// Of each board that is drawn without such a fault, the hash of its JSON goes into `drawn.sha256`, beside the pictures.
 
 import { spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createHash } from "node:crypto";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
@@ -50,30 +54,46 @@ const server = createServer(async (request, response) => {
 });
 await new Promise((ready) => server.listen(0, "127.0.0.1", ready));
 
-/** One run of Chromium: what the page reported, and its pictures: of the whole page, unless a cut is given. */
-async function look(page, words, height, cuts) {
+/** One run of Chromium: `take` gets its picture, and what `ready` gave. */
+async function shoot(url, width, height, ready, take) {
   const profile = mkdtempSync(join(tmpdir(), "draw-"));
   const shot = join(profile, "shot.png");
-  const report = new Promise((resolve) => (resolveReport = resolve));
-  const url = `http://127.0.0.1:${server.address().port}/${page}?${new URLSearchParams(words)}`;
   const flags = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--hide-scrollbars", `--user-data-dir=${profile}`, `--window-size=${WIDTH},${height}`, "--virtual-time-budget=30000",
+    "--disable-sync", "--hide-scrollbars", `--user-data-dir=${profile}`, `--window-size=${width},${height}`, "--virtual-time-budget=30000",
     `--screenshot=${shot}`, url,
   ];
   const browser = spawn(process.env.CHROMIUM ?? "chromium", flags, { stdio: "ignore" });
   const ended = new Promise((resolve, reject) => browser.on("exit", resolve).on("error", reject));
   const late = new Promise((_, reject) => setTimeout(() => reject(new Error(`no picture of ${url} within five minutes`)), 300_000).unref());
   try {
-    const [said] = await Promise.race([Promise.all([report, ended]), late]);
-    if (said.error) throw new Error(said.error);
-    const cut = async ({ top = 0, width = said.width ?? WIDTH, height = said.height }) => small(shot, { left: 0, top, width, height });
-    return { ...said, pictures: await Promise.all(cuts.map(cut)) };
+    const [report] = await Promise.race([Promise.all([ready, ended]), late]);
+    return await take(shot, report);
   } finally {
     browser.kill();
     await ended.catch(() => {});
     rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
   }
+}
+
+/** What one of our pages reported, and its pictures: of the whole page, unless a cut is given. */
+async function look(page, words, height, cuts) {
+  const reported = new Promise((resolve) => (resolveReport = resolve));
+  const url = `http://127.0.0.1:${server.address().port}/${page}?${new URLSearchParams(words)}`;
+  return shoot(url, WIDTH, height, reported, async (shot, report) => {
+    if (report.error) throw new Error(report.error);
+    const cut = async ({ top = 0, width = report.width ?? WIDTH, height = report.height }) => small(shot, { left: 0, top, width, height });
+    return { ...report, pictures: await Promise.all(cuts.map(cut)) };
+  });
+}
+
+/** The hash of the board that a picture shows: a test fails when the board is newer. */
+function record(name, json) {
+  const file = join(asked.out, "drawn.sha256");
+  const own = `../../dashboards/${name}.json`;
+  const others = existsSync(file) ? readFileSync(file, "utf8").split("\n").filter((line) => line && !line.endsWith(`  ${own}`)) : [];
+  const lines = [...others, `${createHash("sha256").update(json).digest("hex")}  ${own}`];
+  writeFileSync(file, lines.sort((a, b) => (a.slice(64) < b.slice(64) ? -1 : 1)).join("\n") + "\n");
 }
 
 /** As few colours as make it small enough. */
@@ -86,12 +106,12 @@ async function small(shot, cut) {
   throw new Error(`larger than ${LARGEST / KIB} KiB with 16 colours`);
 }
 
-async function board({ file, chosen, empty, cut }) {
+async function board({ file, prometheus, every, chosen, empty, cut }) {
   const name = basename(file, ".json");
   served[`/${name}.json`] = readFileSync(file);
   const panels = JSON.parse(served[`/${name}.json`]).panels.flatMap((panel) => [panel, ...(panel.panels ?? [])]);
   const bottom = Math.max(...panels.map(({ gridPos }) => gridPos.y + gridPos.h));
-  const { prometheus, from, to, every } = asked;
+  const { from, to } = asked;
   const words = { board: `/${name}.json`, prometheus, from, to, every, chosen: JSON.stringify(chosen) };
   const part = cut && { top: HEAD + cut.from * CELL, height: (cut.to - cut.from) * CELL };
   const report = await look("index.html", words, HEAD + bottom * CELL, part ? [{}, part] : [{}]);
@@ -104,6 +124,7 @@ async function board({ file, chosen, empty, cut }) {
     bad += wrong ? 1 : 0;
     console.log(`  ${wrong ? "WRONG" : "     "} ${String(series).padStart(3)} ${type.padEnd(14)} ${title}${error ? `: ${error}` : ""}`);
   }
+  if (!bad) record(name, served[`/${name}.json`]);
   return bad;
 }
 
@@ -132,8 +153,17 @@ async function screen(it) {
   return 0;
 }
 
+/** As its server serves it. */
+async function page({ file, url, width, height }) {
+  const png = await shoot(url, width, height, null, (shot) => small(shot, { left: 0, top: 0, width, height }));
+  writeFileSync(file, png);
+  console.log(`${basename(file, ".png")}: ${png.length} bytes`);
+  return 0;
+}
+
 let bad = 0;
-for (const [draw, it] of [...asked.boards.map((it) => [board, it]), ...(asked.screens ?? []).map((it) => [screen, it])]) {
+const all = [[board, asked.boards], [screen, asked.screens], [page, asked.pages]];
+for (const [draw, it] of all.flatMap(([draw, list]) => (list ?? []).map((it) => [draw, it]))) {
   bad += await draw(it).catch((error) => {
     console.log(`WRONG ${basename(it.file)}: ${error.stack}`);
     return 1;

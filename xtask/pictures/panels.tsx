@@ -20,7 +20,7 @@ standardTransformersRegistry.setInit(() =>
 const STANDARD = ["unit", "min", "max", "decimals", "displayName", "color", "thresholds", "mappings", "links", "noValue"];
 const CUSTOM = [
   "align", "cellOptions", "inspect", "drawStyle", "fillOpacity", "lineStyle", "lineWidth", "pointSize", "showPoints", "spanNulls",
-  "stacking", "thresholdsStyle", "transform", "axisPlacement", "axisLabel", "lineInterpolation", "gradientMode", "width", "hideFrom",
+  "stacking", "thresholdsStyle", "transform", "axisPlacement", "axisLabel", "lineInterpolation", "gradientMode", "width", "minWidth", "hideFrom",
 ];
 
 const settings = new FieldConfigOptionsRegistry(() => [
