@@ -298,7 +298,7 @@ const SLOW: &[Taker] = &[
         let found = shim::state(&place.directory.join("shim"), 3, "web");
         assert!(found.is_err() || bytes.windows(3).any(|part| part == b"web"), "of another task");
     }),
-    ("engine of containers", doors::ask_engine),
+    ("engine of containers", doors::query_engine),
     ("requests to the API", doors::request),
     ("archives", doors::unpack),
 ];

@@ -442,9 +442,8 @@ impl TaskReader {
         let Some(hierarchy) = self.sampling.layout.hierarchies().get(ended.hierarchy) else { return };
         let pass = self.sampling.kernel_pass();
         for file in files().filter(|file| pass.is_none_or(|pass| pass.row_trust.trusts(file))) {
-            let Some(FileReplacement { how: RowUse::Values(apply), .. }) = kernel_ends::replacement_at_end(file) else {
-                continue;
-            };
+            let replacement = kernel_ends::replacement_at_end(file);
+            let Some(FileReplacement { how: RowUse::Values(apply), .. }) = replacement else { continue };
             if file.hierarchy.is(&self.sampling.layout, hierarchy) {
                 // Fields that the record lacks keep their last value.
                 let _ = apply(&mut inner.raw, ended.row());

@@ -154,11 +154,11 @@ fn in_namespace(namespace: &str, naming: TaskNaming) -> TaskNaming {
 fn bundle_at(roots: &Roots, path: &str, id: &str) -> Option<ShimBundle> {
     let namespace = namespace_and_id(path).filter(|(_, name)| *name == id).map(|(namespace, _)| namespace);
     let find = |namespace: Option<&str>| {
-        let (named, mut others): (Vec<_>, Vec<_>) = bundles(roots, namespace, id)
+        let (named, mut unnamed): (Vec<_>, Vec<_>) = bundles(roots, namespace, id)
             .filter(|bundle| bundle.may_be_at(path))
             .partition(|bundle| bundle.cgroup.is_some());
         // One without a cgroup may be that of another container of this ID, if there are several.
-        named.into_iter().next().or_else(|| others.pop().filter(|_| others.is_empty()))
+        named.into_iter().next().or_else(|| unnamed.pop().filter(|_| unnamed.is_empty()))
     };
     let of_path = namespace.filter(|of| *of != OF_DOCKER || !is_container_id(id)).and_then(|of| find(Some(of)));
     // Below a parent that a user chose, the path has no namespace.

@@ -34,7 +34,7 @@ fn answer(body: &[u8]) -> Vec<u8> {
 }
 
 /// Everything that the observer asks Docker.
-pub fn ask_engine(place: &Place, bytes: &[u8]) {
+pub fn query_engine(place: &Place, bytes: &[u8]) {
     place.answers(answer(bytes));
     let config = Config { docker_socket: place.directory.join("socket"), ..Config::default() };
     let docker = ALL.into_iter().find(|source| source.word == AllocSource::Docker).unwrap();

@@ -554,11 +554,11 @@ fn end_of_a_container_is_queried_at_the_source_of_its_name() {
         assert_eq!(done[done.len() - 2..], ["query exit 1", "stop 1"]);
     }
     // containerd has forgotten a task whose cgroup is gone.
-    let mut gone = ScriptedPath::new();
-    name(gone.begins(container(), 1));
-    gone.host.inode = None;
-    gone.happens(LifeEvent::NoTask);
-    assert_eq!(gone.done(), ["query name", "show 1 as build/0123456789ab", "end 1"]);
+    let mut removed = ScriptedPath::new();
+    name(removed.begins(container(), 1));
+    removed.host.inode = None;
+    removed.happens(LifeEvent::NoTask);
+    assert_eq!(removed.done(), ["query name", "show 1 as build/0123456789ab", "end 1"]);
     // What Nomad runs in a container is known to Docker.
     let mut of_nomad = ScriptedPath::new();
     let naming = TaskNaming { source: Some(AllocSource::Nomad), ..TaskNaming::of("web") };
@@ -594,10 +594,10 @@ fn stopped_container_does_not_hide_the_cgroup_that_follows_unreported() {
     occupied.happens(LifeEvent::Occupied);
     assert!(occupied.lives().is_due_for_check(occupied.host.now) && !occupied.lives().includes_other_usage(2));
     // Without one that follows.
-    let mut gone = stopped();
-    gone.host.inode = None;
-    gone.happens(LifeEvent::Sweep).happens(LifeEvent::NoTask).after(20_000).happens(LifeEvent::Sweep);
-    assert!(matches!(gone.lives().state(), State::Absent));
+    let mut removed = stopped();
+    removed.host.inode = None;
+    removed.happens(LifeEvent::Sweep).happens(LifeEvent::NoTask).after(20_000).happens(LifeEvent::Sweep);
+    assert!(matches!(removed.lives().state(), State::Absent));
 }
 
 /// Its shim is dead, speaks another protocol, or takes no connection from the agent.

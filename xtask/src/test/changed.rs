@@ -35,7 +35,7 @@ const READ_BY_TESTS: &[(&str, &[&str])] = &[
         "docs",
         &["boards::deploy", "boards::files", "boards::pictures", "boards::runbooks", "documented::", "questions::"],
     ),
-    ("examples", &["newcomer::", "live::memory"]),
+    ("examples", &["newcomer::", "live::memory", "worked_examples::"]),
     ("fake-nvml", &["devices::", "fake_nvml::", "nvml_exports::", "nvml_faults::", "nvml_header::", "nvml_profiles::"]),
     ("src/api", &["access::", "endpoints::", "observed::commands", "openapi::", "outputs::", "pages::", "top::"]),
     ("src/api/checks.rs", &["services::"]),

@@ -229,11 +229,11 @@ mod tests {
         let suites = suite("cgroups", &names);
         let chosen: Vec<ChosenTests<'_>> =
             suites.iter().map(|suite| ChosenTests { suite, tests: suite.tests.clone() }).collect();
-        let [beside, alone] = lanes(&chosen);
+        let [concurrent, alone] = lanes(&chosen);
         let names = |lane: &Lane<'_>| lane.chosen.iter().map(|one| one.suite.name.clone()).collect::<Vec<_>>();
-        assert_eq!(names(&beside), ["kernel_passing", "live"]);
+        assert_eq!(names(&concurrent), ["kernel_passing", "live"]);
         assert_eq!(names(&alone), ["kernel_ends", "kernel_pass", "reader"]);
-        assert_eq!((beside.workers.len(), alone.workers.len()), (WORKERS.len(), 1));
+        assert_eq!((concurrent.workers.len(), alone.workers.len()), (WORKERS.len(), 1));
     }
 
     #[test]

@@ -51,6 +51,7 @@ pub const HOST_LONG: Slice = Slice {
         "tests/path_races.rs",
         "tests/supervisor",
         "tests/templates",
+        "tests/untrusted",
         "tests/untrusted.rs",
     ],
 };
