@@ -1129,8 +1129,7 @@ fn otlp_states_of_file_systems_and_of_swap_are_all_there_and_add_up() {
 /// plugins.
 const OWN_ATTRIBUTES: [(&str, &str); 3] = [("cpu.mode", "softirq"), ("hw.gpu.task", "memory"), ("hw.type", "fpga")];
 
-/// Promise (Measured values): Attributes with an enumeration in the conventions use its values, or one of a few own
-/// ones
+/// Promise (Measured values): Attributes with an enumeration in the conventions use its values, or a few own ones
 #[test]
 fn attributes_with_a_closed_list_have_only_its_values() {
     let ((_, metrics), filter) = (exemplary(ALLOC), Filter::default());

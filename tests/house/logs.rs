@@ -114,7 +114,7 @@ fn log_line_has_the_id_of_its_alloc_source_destination_or_plugin() {
         let text = fs::read_to_string(file).unwrap_or_default();
         assert!(events(&text).count() > 0 && text.contains(part), "{file} has no such event any more ({why})");
     }
-    let text = "tracing::info!(alloc_id = %a, \"x\");\ntracing::warn!(%alloc_id);\n  tracing::info!(id, \"x\")";
+    let text = "  tracing::info!(alloc_id = %a, \"x\");\n  tracing::warn!(%alloc_id);\n  tracing::info!(id, \"x\")";
     assert_eq!((without(text, &["alloc_id"], &[]), without(text, &["id"], &[])), (vec![3], vec![1, 2]));
     assert_eq!(without(text, &["alloc_id"], &["x"]), [0; 0]);
 }
