@@ -133,14 +133,14 @@ mod tests {
     ];
 
     /// Whether a setting takes this text for the place of something: another place beside it is refused, or made
-    /// absolute. Text for anything else is kept as it is.
+    /// absolute. Text for anything else stays as it is.
     fn is_place(setting: &super::super::Setting, form: &str, base: &Config) -> bool {
         let with = |path: &str| {
             let mut config = base.clone();
             setting.set(&mut config, &form.replace("PATH", path)).ok().map(|()| setting.get(&config))
         };
         let relative = with("some/where");
-        with("/some/where").is_some() && relative.is_none_or(|kept| kept.is_some_and(|kept| kept.starts_with('/')))
+        with("/some/where").is_some() && relative.is_none_or(|set| set.is_some_and(|set| set.starts_with('/')))
     }
 
     /// Promise (Access of other users): Every path in settings is refused behind a link of another user, or at each use
