@@ -97,10 +97,14 @@ fn watch(agent: &Agent, seconds: usize) -> Stretch {
             let body = Exposition::parse(agent.request("GET", OF_SAMPLES, "").text());
             let of_tasks = |what: &str| {
                 let family = format!("allostat_collector_{what}_sample_timestamp_seconds");
-                Duration::from_secs_f64(body.f64(&family, &[("collector", "task")]))
+                body.one(&family, &[("collector", "task")]).map(|sample| Duration::from_secs_f64(sample.f64()))
             };
-            let tick = of_tasks("last");
-            oldest = oldest.max(tick.saturating_sub(of_tasks("oldest")));
+            // Absent until the first value of a task is exposed.
+            let (Some(tick), Some(earliest)) = (of_tasks("last"), of_tasks("oldest")) else {
+                std::thread::sleep(Duration::from_millis(20));
+                continue;
+            };
+            oldest = oldest.max(tick.saturating_sub(earliest));
             let tasks = agent.json("/v1/tasks");
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
             let waking = tasks["tasks"].as_array().unwrap().iter().filter(|task| task["job"] == "waking");
