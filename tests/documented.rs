@@ -447,7 +447,7 @@ fn commands_of_all_pages_work_as_written() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let unused: Vec<_> = LEFT_OUT.iter().filter(|(part, _)| !left_out.contains(part)).collect();
     assert!(unused.is_empty(), "no page has these any more: {unused:?}");
-    assert!(ran > 120 && compared > 40, "the command lines were not found: {ran}, with {compared} lines of output");
+    assert!(ran > 120 && compared > 30, "the command lines were not found: {ran}, with {compared} lines of output");
     let unused: Vec<_> = OTHER_HOSTS.iter().filter(|one| !foreign.contains(one)).collect();
     assert!(unused.is_empty(), "no page shows these any more: {unused:?}");
     reader.agent.stop();
