@@ -116,8 +116,8 @@ mod tests {
     use super::*;
     use crate::model::volume::HostVolume;
 
-    /// Settings with a path that are not checked at the start, and what checks it instead. Addresses, of which some are
-    /// sockets, are no paths: `host::peer` checks who is behind one.
+    /// Settings with a path that are not checked at the start, and what checks it instead. Addresses are no paths, also
+    /// those of sockets: `host::peer` checks who is behind one.
     const CHECKED_ELSEWHERE: &[(&str, &str)] = &[
         ("agent.token_file", "api::Gate::open, before the agent serves, and at each change"),
         ("agent.web_config_file", "api::Gate::open, with the files that it names"),
