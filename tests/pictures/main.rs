@@ -43,7 +43,7 @@ fn pictures() -> Vec<(&'static str, Value, &'static [&'static str])> {
     vec![
         ("allostat-fleet", json!({}), &[]),
         ("allostat-host", json!({"instance": "web-1"}), &[]),
-        ("allostat-allocs", json!({"alloc": "shop."}), &["Devices of the alloc"]),
+        ("allostat-allocs", json!({"alloc": "shop."}), &["Devices of the alloc", "Network"]),
         (
             "allostat-task",
             json!({"alloc": "shop.", "task": "resizer"}),
@@ -136,7 +136,7 @@ fn main() -> ExitCode {
         json!({"file": file, "chosen": chosen, "empty": empty, "cut": cut, "prometheus": server, "every": every})
     };
     let page_of_the_agent = json!({
-        "file": root.join("docs/page.png"), "url": format!("http://{}/", web.address), "width": 1400, "height": 860,
+        "file": root.join("docs/page.png"), "url": format!("http://{}/", web.address), "width": 1400, "height": 690,
     });
     let requested = json!({
         "out": out, "from": now - seconds * 1000, "to": now, "boards": pictures().iter().map(board).collect::<Vec<_>>(),

@@ -142,7 +142,7 @@ function Table({ panel, frames, range, width, height }: Drawn) {
   );
 }
 
-const LEGEND = 24, NAMES = 120;
+const LEGEND = 24, NAMES = 170;
 
 /** Ours: a bar for each series, in the colours and words of its mappings. */
 function States({ panel, frames, range, theme, width, height }: Drawn) {
