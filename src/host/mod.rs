@@ -29,6 +29,7 @@ pub mod roots;
 pub mod seccomp;
 pub mod secrets_fs;
 pub mod shim;
+pub mod subject_name;
 pub mod systemd;
 pub mod timex;
 pub mod transfer;

@@ -8,9 +8,10 @@
 //! Source: mkdir(2), chown(2), chmod(2).
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{Dir, FileType, Gid, Mode, OFlags, Stat, Uid};
+use rustix::fs::{FileType, Gid, Mode, OFlags, RawDir, Stat, Uid};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
@@ -75,8 +76,11 @@ pub fn open(at: impl AsFd, name: impl Arg + Copy, rights: DirRights) -> io::Resu
     Ok(directory)
 }
 
+/// Reads from the descriptor itself: opening `.` anew would need the right to search it.
 fn is_empty(directory: impl AsFd) -> io::Result<bool> {
-    for entry in Dir::read_from(directory)? {
+    let mut buffer = [MaybeUninit::uninit(); 1024];
+    let mut entries = RawDir::new(directory, &mut buffer);
+    while let Some(entry) = entries.next() {
         if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {
             return Ok(false);
         }
@@ -117,6 +121,26 @@ mod tests {
         }
         symlink("new", top.path().join("link")).unwrap();
         assert!(open(&at, "link", RIGHTS).is_err());
+    }
+
+    /// A child without rights, whatever user runs the tests.
+    #[test]
+    fn directory_is_created_whole_by_an_ordinary_user_too() {
+        let top = tempfile::tempdir().unwrap();
+        fs::set_permissions(top.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let at = fs::File::open(top.path()).unwrap();
+        let is_root = rustix::process::geteuid().is_root();
+        std::thread::scope(|scope| {
+            let made = scope.spawn(|| {
+                if is_root {
+                    // Of this thread alone; with root's user go its rights.
+                    rustix::thread::set_thread_uid(Uid::from_raw(4_001)).unwrap();
+                }
+                open(&at, "new", RIGHTS).map(drop)
+            });
+            made.join().unwrap().unwrap();
+        });
+        assert_eq!(mode(&top.path().join("new")), 0o1777);
     }
 
     #[test]

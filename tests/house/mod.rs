@@ -104,7 +104,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("tracing", &["*"]),
     ("tracing-subscriber", &["telemetry"]),
     ("uuid", &["model", "jobspec", "cli"]),
-    ("x509-parser", &["api"]),
+    ("x509-parser", &["api", "host"]),
     ("zstd", &["exporters", "runner"]),
 ];
 

@@ -55,7 +55,7 @@ pub const OVER_LIFE: [usize; 3] = [TIME, RESTARTS, OOM];
 pub static COLUMNS: [TableColumn; 27] = [
     TableColumn {
         head: "NAME",
-        about: "alloc and task: observed ones by the ID for `allostat stats`, managed ones as job/task and alloc ID",
+        about: "alloc and task: observed ones by ID, managed ones by job/task and alloc ID",
         align: Alignment::Left,
         width: 24,
         from: 0,
