@@ -1279,7 +1279,53 @@ fn changed_job_with_update_is_planned_rolled_reverted_and_reported() {
     agent.stop();
 }
 
-/// Promise (Input validation): `run` of an unchanged job is done; many allocs are counted in few lines
+/// Promise (Input validation): `run --wait` of 40 allocs writes at most 12 lines, with failure and last output of one
+#[test]
+fn run_of_many_allocs_writes_few_lines_and_the_failure_of_one() {
+    const COUNT: usize = 40;
+    let config = "drivers {\n  enabled = [\"mock\", \"raw_exec\"]\n}\n".to_owned();
+    let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    let file = agent.scratch().join("job.hcl");
+    let wait = |job: &str| {
+        std::fs::write(&file, job).expect("a job file can be written");
+        let ran = agent.cli(&["run", "--wait", file.to_str().expect("UTF-8")]);
+        let lines = ran.stdout.lines().count() + ran.stderr.lines().count();
+        assert!((3..=12).contains(&lines), "{lines} lines: {ran:?}");
+        ran
+    };
+    let service = format!(
+        "job \"many\" {{\n group \"g\" {{\n count = {COUNT}\n task \"t\" {{\n driver = \"mock\"\n config {{\n run_for = \"1h\"\n }}\n }}\n \
+         }}\n}}\n"
+    );
+    let ran = wait(&service);
+    assert!(ran.stderr.contains(&format!("{COUNT} of {COUNT} allocs healthy")), "{ran:?}");
+    assert_eq!(ran.ok(), format!("job many (service): {COUNT} allocs\nhealthy\n"));
+    assert_eq!(agent.alloc_ids().len(), COUNT);
+
+    let script = "[ \"$NOMAD_ALLOC_INDEX\" != 7 ] || { echo no disk >&2; exit 3; }";
+    let ran =
+        wait(&batch("one", script, "").replace(" group \"g\" {\n", &format!(" group \"g\" {{\n count = {COUNT}\n")));
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert_contains(&ran.stdout, &["failed: task t of ", "exited with 3", "\n\nstderr of t:\n  no disk\n"]);
+    assert!(ran.stderr.contains(&format!("{COUNT} of {COUNT} allocs done")), "{ran:?}");
+    // Of the others no event is printed.
+    let allocs = agent.json("/v1/allocs");
+    let short = |alloc: &serde_json::Value| alloc["id"].as_str().expect("an ID")[..8].to_owned();
+    let failed: Vec<String> = allocs["allocs"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter(|alloc| alloc["status"] == "failed")
+        .map(short)
+        .collect();
+    assert_eq!(failed.len(), 1, "{allocs}");
+    for id in allocs["allocs"].as_array().expect("a list").iter().map(short) {
+        assert_eq!(ran.stdout.contains(&id), id == failed[0], "{id}: {ran:?}");
+    }
+    agent.stop();
+}
+
+/// Promise (Input validation): `run` of an unchanged job is done, and names the command that restarts it
 #[test]
 fn a_service_is_run_signalled_and_stopped() {
     let agent = Agent::start();

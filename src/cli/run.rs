@@ -6,7 +6,7 @@ use super::api_types::{AllocRow, short};
 use super::exit::{CliError, CliExit, CliResult};
 use super::follow::{AllocFollower, FollowEnd};
 use super::inputs::Variables;
-use super::output::{Style, printable};
+use super::output::{Paint, Style, printable};
 use super::progress::{ProgressLine, ProgressWriter};
 use super::width::wrapped;
 use super::{CliSession, complete, follow, human, last_output, output, parents, plan, reason, updates};
@@ -235,10 +235,10 @@ fn until(
                 .remark(&format!("detached; it goes on: `allostat status` shows it, `allostat stop {stop}` ends it"));
             Ok(CliExit::Done)
         }
-        FollowEnd::Done(allocs) if goal == Goal::Done => finish(session, &allocs),
+        FollowEnd::Done(allocs) if goal == Goal::Done => finish(session, follow, &allocs),
         FollowEnd::Done(allocs) if allocs.iter().any(AllocRow::has_failed) => {
             let last = allocs.iter().find(|alloc| alloc.has_failed());
-            let last = last.map(|alloc| last_output::of_tasks(alloc, output::screen(), session.paint));
+            let last = last.map(|alloc| last_output_of(follow, alloc, session.paint));
             write!(session.out, "{}", last.unwrap_or_default())?;
             Err(failed(job, &allocs))
         }
@@ -251,6 +251,12 @@ fn until(
             Ok(CliExit::Done)
         }
     }
+}
+
+/// The last lines of a failed alloc. The list of several allocs has none, so they are requested alone.
+fn last_output_of(follow: &mut AllocFollower<'_>, alloc: &AllocRow, paint: Paint) -> String {
+    let whole = follow.agent().get::<AllocRow>(&format!("/v1/allocs/{}", encode(&alloc.id)));
+    last_output::of_tasks(whole.as_ref().unwrap_or(alloc), output::screen(), paint)
 }
 
 /// An alloc of a service has failed before it ran.
@@ -319,7 +325,7 @@ fn agent_lost(error: CliError, job: &str, allocs: &[String]) -> CliError {
 }
 
 /// The result of a batch job: that of its first task that failed. What failed later may have failed of that.
-fn finish(session: &mut CliSession<'_>, allocs: &[AllocRow]) -> CliResult {
+fn finish(session: &mut CliSession<'_>, follow: &mut AllocFollower<'_>, allocs: &[AllocRow]) -> CliResult {
     let tasks = || allocs.iter().flat_map(|a| a.tasks.iter().map(move |(name, task)| (a, name, task)));
     let failed = tasks().filter(|(_, _, task)| task.failed);
     let Some((alloc, name, task)) = failed.min_by_key(|(_, _, task)| task.finished_at) else {
@@ -334,7 +340,7 @@ fn finish(session: &mut CliSession<'_>, allocs: &[AllocRow]) -> CliResult {
     };
     let what = task.last_exit.as_ref().map_or("never ran".to_owned(), reason::exit);
     writeln!(session.out, "{} task {name} of {}: {what}", session.paint.paint(Style::Red, "failed:"), alloc.short())?;
-    write!(session.out, "{}", last_output::of_tasks(alloc, output::screen(), session.paint))?;
+    write!(session.out, "{}", last_output_of(follow, alloc, session.paint))?;
     Ok(match task.last_exit.as_ref().map(|e| &e.status) {
         Some(ExitStatus::Code(code)) if *code > 0 => CliExit::Task(*code),
         Some(ExitStatus::Signal(signal)) => CliExit::Task(128u8.saturating_add(*signal)),
