@@ -229,7 +229,7 @@ fn each_wrong_thing_is_refused_with_its_reason_counted_and_logged() {
     let plain = tcp(site.agent.address, "GET", "/metrics", &[], b"").expect("an answer");
     assert_eq!(plain.status, 400);
     site.wait_refused("plain_http", 1);
-    assert!(plain.text().contains("ask with https://"), "{}", plain.text());
+    assert!(plain.text().contains("use https://"), "{}", plain.text());
     // What is no TLS and no HTTP, and a client that only checks whether the port is open.
     io::Write::write_all(&mut TcpStream::connect(site.agent.address).expect("it listens"), b"\x16\x03\x01\x00\x02zz")
         .expect("it listens");

@@ -920,7 +920,7 @@ fn last_lines_of_a_log_all_come_and_a_job_without_logs_is_reported() {
     let (first, last) = (tail.lines().next(), tail.lines().last());
     assert_eq!((first, last), (Some("0000000000000050001"), Some("0000000000000200000")));
     assert_eq!(tail.lines().count(), 150_000);
-    fails(&agent.cli(&["logs", &id("silent"), "t"]), 66, &["not kept", "disabled = true"]);
+    fails(&agent.cli(&["logs", &id("silent"), "t"]), 66, &["not recorded", "disabled = true"]);
     agent.stop();
 }
 
@@ -1306,7 +1306,7 @@ fn run_of_many_allocs_writes_few_lines_and_the_failure_of_one() {
     let ran =
         wait(&batch("one", script, "").replace(" group \"g\" {\n", &format!(" group \"g\" {{\n count = {COUNT}\n")));
     assert_eq!(ran.code, Some(3), "{ran:?}");
-    assert_contains(&ran.stdout, &["failed: task t of ", "exited with 3", "\n\nstderr of t:\n  no disk\n"]);
+    assert_contains(&ran.stdout, &["failed: task t of ", ": exit 3", "\n\nstderr of t:\n  no disk\n"]);
     assert!(ran.stderr.contains(&format!("{COUNT} of {COUNT} allocs done")), "{ran:?}");
     // Of the others no event is printed.
     let allocs = agent.json("/v1/allocs");

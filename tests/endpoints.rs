@@ -130,9 +130,9 @@ fn health_names_no_task_where_nothing_is_public() {
     agent.begin();
     let not_ready = wait_for("an agent that looks for it", Duration::from_secs(20) * patience(), || {
         let ready = tcp(agent.address, "GET", "/readyz", &[], b"").ok()?;
-        ready.text().contains("looking for").then(|| ready.text().to_owned())
+        ready.text().contains("in recovery").then(|| ready.text().to_owned())
     });
-    assert!(not_ready.contains("looking for 1 tasks") && !not_ready.contains("hidden"), "{not_ready}");
+    assert!(not_ready.contains("in recovery: 1 tasks") && !not_ready.contains("hidden"), "{not_ready}");
     assert!(agent.request("GET", "/readyz", "").text().contains("hidden of "));
     agent.terminate();
     agent.assert_nothing_left();

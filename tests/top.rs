@@ -228,7 +228,7 @@ fn without_an_agent_top_samples_itself_and_shows_observed_workloads() {
     observed.place("a", child.id());
     let mut top = OnTerminal::start(without_agent(&["top"], &observed, dir.path()), (172, 24));
     top.shows(&format!("{}/a", observed.parent));
-    top.shows("ourselves");
+    top.shows("measuring without one");
     top.press("q");
     assert_eq!(top.ends().code(), Some(0));
     top.is_given_back();

@@ -76,7 +76,7 @@ pub fn open(at: impl AsFd, name: impl Arg + Copy, rights: DirRights) -> io::Resu
     Ok(directory)
 }
 
-/// Reads from the descriptor itself: opening `.` anew would need the right to search it.
+/// Reads from the descriptor itself: opening `.` again would need the right to search it.
 fn is_empty(directory: impl AsFd) -> io::Result<bool> {
     let mut buffer = [MaybeUninit::uninit(); 1024];
     let mut entries = RawDir::new(directory, &mut buffer);
