@@ -267,11 +267,10 @@ impl Busy {
         let (child, _) = work_in(directories.iter().map(std::path::PathBuf::as_path), &["burn", "3600000", "1"]);
         Busy { _cgroups: cgroups, child }
     }
-    /// Returns when it has worked for a fifth of a second more: readers of other cgroups have what was before handed
-    /// on.
+    /// Returns when it has worked for 0.4 s more: readers of other cgroups have what was before handed on.
     fn work(&self) {
         let before = self.ticks();
-        wait_for("the busy process to work", long(), || (self.ticks() >= before + 20).then_some(()));
+        wait_for("the busy process to work", long(), || (self.ticks() >= before + 40).then_some(()));
     }
     /// CPU time, user and system, in hundredths of a second.
     fn ticks(&self) -> u64 {
