@@ -23,7 +23,7 @@ use allostat::model::alloc::AllocIdentity;
 use allostat::model::device::{Device, DeviceGroup, DeviceKind, DeviceProcess, DeviceReading};
 use allostat::model::id::{AllocId, CgroupPath, DeviceId, TaskName};
 use allostat::model::units::Timestamp;
-use allostat::snapshot::assemble::Tick;
+use allostat::snapshot::assemble::TickInputs;
 use allostat::telemetry::Metrics;
 use fake_nvml::{Device as FakeDevice, Fault, Scenario};
 
@@ -205,7 +205,8 @@ fn body() {
     let devices = Arc::new(World::new(8, 100).pass());
     let mut assembler = synthetic::assembler(synthetic::info("v2", Vec::new()));
     let (board, readings) = synthetic::many(0);
-    let snapshot = synthetic::tick_of(&mut assembler, &board, &readings, Tick { devices, ..Tick::default() });
+    let snapshot =
+        synthetic::tick_of(&mut assembler, &board, &readings, TickInputs { devices, ..TickInputs::default() });
     let metrics = Metrics::new();
     let body = || encode(&Walk::new(&snapshot, &metrics, &Filter::default()), Format::Text);
     report("devices/body-of-8-with-100", micros(best(|| drop(black_box(body())))), "us", None);

@@ -129,8 +129,8 @@ fn assemble(
     board: &allostat::board::BoardView,
     reported: &synthetic::TaskReadings,
 ) {
-    use allostat::snapshot::assemble::Moment;
-    let moment = || Moment { now: Instant::now(), at: synthetic::NOW };
+    use allostat::snapshot::assemble::ClockReading;
+    let moment = || ClockReading { now: Instant::now(), at: synthetic::NOW };
     let mut quiet = Vec::new();
     let mut one = Vec::new();
     let mut reported = reported.clone();
@@ -156,7 +156,7 @@ fn assemble(
             *usage = Arc::new(next);
         }
         let began = Instant::now();
-        let tick = allostat::snapshot::assemble::Tick::default();
+        let tick = allostat::snapshot::assemble::TickInputs::default();
         black_box(assembler.tick(board, &mut reported, tick, moment()));
         moved.push(began.elapsed());
     }

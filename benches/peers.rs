@@ -80,7 +80,12 @@ fn main() {
         "CPU-ms/min for each 1,000 series",
         Some((each[0] / each[1], "peers/node-exporter")),
     );
-    report("peers/beside-process-exporter", each[0], "the same", Some((each[0] / each[2], "peers/process-exporter")));
+    report(
+        "peers/beside-process-exporter",
+        each[0],
+        "CPU-ms/min for each 1,000 series",
+        Some((each[0] / each[2], "peers/process-exporter")),
+    );
     drop((node, process));
     end(agent);
 }

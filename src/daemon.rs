@@ -64,7 +64,7 @@ use crate::runner::drivers::{self, DriverContext, SupervisorPool};
 use crate::runner::journal::Journal;
 use crate::runner::{self, DiskWatcher, Handle, HostCgroups, HostNetworks, HostPorts};
 use crate::snapshot::sampler::{self, Sampler};
-use crate::snapshot::{Scrapers, Snapshots};
+use crate::snapshot::{SharedScrapers, Snapshots};
 use crate::store::{SledStore, Store, StoreError};
 use crate::telemetry::Metrics;
 
@@ -190,7 +190,7 @@ impl Daemon {
         let keep = RecordLocation { path: data_dir.observed(), boot_id: info.boot_id.clone() };
         let rest = observed::ObservedFrom { sampling: &sampling, ends, keep };
         let observer = observed::observe(&config, &handle, &home, rest, &clock, &metrics);
-        let scrapers = Arc::new(Scrapers::default());
+        let scrapers = Arc::new(SharedScrapers::default());
         let sampler = Sampler::start(sampler::Parts {
             config: config.telemetry,
             board: Arc::clone(handle.board()),

@@ -1,30 +1,30 @@
-//! The map of the house. A room imports only rooms below it; `tests/house.rs` compares the `use` lines with this
-//! drawing.
+//! The map of the modules (rooms). A room imports only rooms below it; `tests/house.rs` compares the `use` lines with
+//! this drawing.
 //!
 //! ```text
 //! 6  main lib       parse, call, exit code
 //!    cli/           one file per command
 //!    daemon         the one place that knows every room: build, bind, spawn, drain
 //!    config         gathers each room's Config; loads, merges, checks
-//! 5  exporters/     walk (what a snapshot says, in no format), its listeners: prometheus, otlp; json for the API
+//! 5  exporters/     walk (the values of a snapshot, in no format), its readers: prometheus, otlp; json for the API
 //!    api/           one file per resource
 //! 4  snapshot/      Snapshot; sampler, aggregate, retention
-//! 3  devices/       which there are, who holds them, who uses them; plugins
+//! 3  devices/       the devices of the host, their reservations and usage; plugins
 //!    runner/        manager, task, alloc, hooks, drivers, persistence, decide: its header draws the shelf
 //!    fingerprint/   what this host is: one file per fingerprinter, and the manager that repeats them
-//!    observe/       observed allocs: who owns a cgroup that we did not start, one file per source
+//!    observe/       observed allocs: the owner of each foreign cgroup, one file per source
 //! 2  collectors/    one subject per file; TaskReader
-//!    board/         what is known of allocs and of the host: where their runners, watchers and fingerprinters publish it; events
-//! 1  host/          the doors: roots, cgroup, process, clock, http (client)
+//!    board/         what runners, watchers and fingerprinters publish of allocs and of the host; events
+//! 1  host/          access to the host: roots, cgroup, process, clock, http (client)
 //!    store/         the Store trait; a log with sled beside it, memory, failing; dedup above all of them; queue
-//!    supervisor/    the small process that holds one task when the agent is gone; knows only host/
+//!    supervisor/    the small process that holds one task, with or without an agent; uses only host/
 //! 0  kernel/        kernel text to values
 //!    jobspec/       HCL and JSON to model, with line and column in every error
 //!    model/         values without I/O, locks, clock or async
 //! |  telemetry/     logs, self-metrics; open to floors 1 to 6
 //! ```
 //!
-//! One natural way for data: kernel → collectors → board → snapshot → exporters and API. One for actions: API →
+//! Data goes up: kernel → collectors → board → snapshot → exporters and API. Actions go down: API →
 //! [`runner::Handle`](runner) → alloc → task → driver.
 
 pub mod board;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{
-    Agent, AgentOptions, Cli, Exposition, Prometheus, Response, allostat, exchange, is_root, patience, tcp, test_dir,
-    wait_for, write_secret,
+    Agent, AgentOptions, Cli, Exposition, Prometheus, Response, allostat, exchange, is_root, part, patience, tcp,
+    test_dir, wait_for, write_secret,
 };
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -229,7 +229,7 @@ fn each_wrong_thing_is_refused_with_its_reason_counted_and_logged() {
     let plain = tcp(site.agent.address, "GET", "/metrics", &[], b"").expect("an answer");
     assert_eq!(plain.status, 400);
     site.wait_refused("plain_http", 1);
-    assert!(plain.text().contains("ask with https://"), "{}", plain.text());
+    assert!(plain.text().contains("use https://"), "{}", plain.text());
     // What is no TLS and no HTTP, and a client that only checks whether the port is open.
     io::Write::write_all(&mut TcpStream::connect(site.agent.address).expect("it listens"), b"\x16\x03\x01\x00\x02zz")
         .expect("it listens");
@@ -585,6 +585,98 @@ fn self_signed_certificate_given_as_ca_is_trusted_for_its_name_and_time() {
             }
         }
     }
+}
+
+/// With the real `openssl`; each certificate is its own CA file, unless it says otherwise.
+///
+/// Promise (Input validation): What `openssl req -x509` makes by default is trusted as CA for the host in its subject
+#[test]
+fn default_certificate_of_openssl_is_trusted_as_ca_for_the_host_in_its_subject() {
+    use rcgen::{CertificateParams, DnType, KeyPair, date_time_ymd};
+    let Some(openssl) = part("openssl") else { skip_test!("no-python") };
+    let site = Site::start("", "");
+    let port = site.agent.address.port();
+    let status = |host: &str| {
+        let mut command = Command::new(allostat());
+        command.arg("status").env("ALLOSTAT_ADDR", format!("https://{host}:{port}")).env("NO_COLOR", "1");
+        command.env("ALLOSTAT_CA", site.path("ca.pem"));
+        Cli::from(command.output().expect("the binary under test"))
+    };
+    let check = |host: &str, what: &str, refusal: Option<&str>| {
+        let requested = status(host);
+        match refusal {
+            None => assert_eq!(requested.code, Some(0), "{what} {host}: {requested:?}"),
+            Some(words) => {
+                assert_eq!(requested.code, Some(69), "{what} {host}: {requested:?}");
+                assert!(requested.stderr.contains(words), "{what} {host}: {requested:?}");
+            }
+        }
+    };
+    let not_authority = "basicConstraints=critical,CA:FALSE";
+    for (subject, added, host, refusal) in [
+        ("/CN=127.0.0.1", "", "127.0.0.1", None),
+        ("/CN=localhost", "", "localhost", None),
+        ("/O=Shop/CN=LocalHost", "", "localhost", None),
+        ("/CN=127.0.0.1", not_authority, "127.0.0.1", None),
+        ("/CN=127.0.0.1", "extendedKeyUsage=serverAuth", "127.0.0.1", None),
+        ("/CN=127.0.0.1", "extendedKeyUsage=clientAuth", "127.0.0.1", Some("InvalidPurpose")),
+        ("/CN=127.0.0.9", "", "127.0.0.1", Some("is for \"127.0.0.9\" (CN) alone: use that name, or create it again")),
+        ("/CN=127.0.0.9", not_authority, "127.0.0.1", Some("-addext subjectAltName=IP:127.0.0.1")),
+        ("/CN=agent.example", "", "localhost", Some("-addext subjectAltName=DNS:localhost")),
+        ("/CN=localhost", "", "127.0.0.1", Some("-addext subjectAltName=IP:127.0.0.1")),
+        ("/CN=*", "", "localhost", Some("-addext subjectAltName=DNS:localhost")),
+        ("/CN=127.0.0.1/CN=other", "", "127.0.0.1", Some("has no subjectAltName: create it again")),
+        ("/O=127.0.0.1", "", "127.0.0.1", Some("has no subjectAltName: create it again")),
+        // With a subjectAltName the subject counts no more.
+        ("/CN=127.0.0.1", "subjectAltName=DNS:agent.example", "127.0.0.1", Some("agent.example")),
+        ("/CN=localhost", "subjectAltName=email:a@agent.example", "localhost", Some("not valid for name")),
+    ] {
+        let mut command = Command::new(&openssl);
+        command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30"]);
+        command.args(["-subj", subject, "-keyout", "agent.key", "-out", "agent.pem"]).current_dir(site.dir.path());
+        if !added.is_empty() {
+            command.args(["-addext", added]);
+        }
+        let made = command.output().expect("it must start");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        std::fs::copy(site.path("agent.pem"), site.path("ca.pem")).expect("a file");
+        check(host, &format!("{subject} {added}"), refusal);
+        if added.is_empty() {
+            let checked = crate::common::alone(site.dir.path(), &["check", &site.path("web.yml")]);
+            assert!(checked.stderr.contains("no name in a subjectAltName: Prometheus"), "{checked:?}");
+        }
+    }
+
+    // Another certificate of the same subject is not the one that is named.
+    let own = |until: i32| {
+        let key = KeyPair::generate().expect("a certificate");
+        let mut params = CertificateParams::new(Vec::new()).expect("a certificate");
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, "127.0.0.1");
+        (params.not_before, params.not_after) = (date_time_ymd(2000, 1, 1), date_time_ymd(until, 1, 1));
+        Shown { certificate: params.self_signed(&key).expect("a certificate").der().clone(), key }
+    };
+    own(2100).write(site.dir.path(), "agent");
+    own(2100).write(site.dir.path(), "ca");
+    check("127.0.0.1", "another one", Some("certificate"));
+    std::fs::copy(site.path("agent.pem"), site.path("ca.pem")).expect("a file");
+    check("127.0.0.1", "its own", None);
+    own(2001).write(site.dir.path(), "agent");
+    std::fs::copy(site.path("agent.pem"), site.path("ca.pem")).expect("a file");
+    check("127.0.0.1", "expired", Some("expired"));
+    // What an authority signs needs a subjectAltName, as everywhere.
+    let signed = site.authority.sign(|params| {
+        params.subject_alt_names.clear();
+        params.distinguished_name.push(DnType::CommonName, "127.0.0.1");
+    });
+    signed.write(site.dir.path(), "agent");
+    std::fs::write(site.path("ca.pem"), site.authority.pem()).expect("a file");
+    check(
+        "127.0.0.1",
+        "signed",
+        Some("has no subjectAltName: create it again with -addext subjectAltName=IP:127.0.0.1"),
+    );
+    site.agent.stop();
 }
 
 /// A member of the group asks with the group alone.

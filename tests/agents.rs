@@ -23,6 +23,7 @@ mod exec;
 mod failing_disk;
 mod full_disk;
 mod gpu;
+mod hooks;
 mod hostile;
 mod launches;
 mod logs;

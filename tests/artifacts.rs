@@ -18,8 +18,8 @@ use crate::common::{Agent, AgentOptions, Cli, assert_contains, is_root, patience
 const LONG: Duration = Duration::from_secs(60);
 
 /// A server of this process: how it answers each path, and what it was asked.
-struct Server {
-    address: String,
+pub struct Server {
+    pub address: String,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
@@ -51,7 +51,7 @@ fn answered(stream: &mut (impl Read + Write), requests: &Mutex<Vec<String>>, ans
 type Answer = dyn Fn(&str) -> Option<Vec<u8>> + Send + Sync;
 
 impl Server {
-    fn start(answer: impl Fn(&str) -> Option<Vec<u8>> + Send + Sync + 'static) -> Server {
+    pub fn start(answer: impl Fn(&str) -> Option<Vec<u8>> + Send + Sync + 'static) -> Server {
         Server::with(answer, |stream, requests, answer| {
             let mut stream: TcpStream = stream;
             answered(&mut stream, requests, answer);
@@ -107,12 +107,12 @@ impl Server {
         });
         Server { address, requests: requested }
     }
-    fn requests(&self) -> Vec<String> {
+    pub fn requests(&self) -> Vec<String> {
         self.requests.lock().expect("no test panics with it").clone()
     }
 }
 
-/// Promise (Input validation): A running download is seen: bytes are counted as they arrive, and events say how many
+/// Promise (Input validation): A running download is visible: bytes are counted as they arrive, and events count them
 #[test]
 fn running_download_is_counted_and_reported_before_its_end() {
     const MIB: u64 = 1 << 20;

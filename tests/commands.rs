@@ -98,7 +98,7 @@ fn an_agent_refuses_the_flags_by_which_commands_find_one() {
         ("--ca", "/ca.pem", "--web-config-file"),
     ] {
         for args in [["agent", flag, value], [flag, value, "agent"]] {
-            fails(&alone(dir.path(), &args), 2, &[flag, "for commands that ask an agent", instead]);
+            fails(&alone(dir.path(), &args), 2, &[flag, "for commands that query an agent", instead]);
         }
     }
 }
@@ -477,7 +477,7 @@ fn tasks_in_recovery_delay_neither_other_tasks_nor_the_agents_end() {
     let not_ready = |agent: &Agent| {
         let ready = agent.get("/readyz");
         assert_eq!((ready.status, &ready.json()["code"]), (503, &"not_ready".into()), "{}", ready.text());
-        assert!(ready.text().contains(&format!("still looking for t of {short}")), "{}", ready.text());
+        assert!(ready.text().contains(&format!("in recovery: t of {short}")), "{}", ready.text());
     };
     not_ready(&agent);
     assert_eq!(state, "running", "as it is recorded");
@@ -816,7 +816,7 @@ fn a_batch_job_runs_until_done_and_its_result_is_the_exit_code() {
     let agent = Agent::start();
     let good = run(&agent, &batch("good", "echo hello; echo oops >&2", ""));
     assert!(good.clone().ok().contains("complete"), "{}", good.stdout);
-    for word in ["Received", "Started", "Terminated", "exit code 0"] {
+    for word in ["Received", "Started", "Terminated", "exit 0"] {
         assert!(good.stdout.contains(word), "{word} is not in {}", good.stdout);
     }
     assert_eq!(run(&agent, &batch("bad", "exit 7", "")).code, Some(7));
@@ -920,7 +920,7 @@ fn last_lines_of_a_log_all_come_and_a_job_without_logs_is_reported() {
     let (first, last) = (tail.lines().next(), tail.lines().last());
     assert_eq!((first, last), (Some("0000000000000050001"), Some("0000000000000200000")));
     assert_eq!(tail.lines().count(), 150_000);
-    fails(&agent.cli(&["logs", &id("silent"), "t"]), 66, &["not kept", "disabled = true"]);
+    fails(&agent.cli(&["logs", &id("silent"), "t"]), 66, &["not recorded", "disabled = true"]);
     agent.stop();
 }
 
@@ -1279,7 +1279,53 @@ fn changed_job_with_update_is_planned_rolled_reverted_and_reported() {
     agent.stop();
 }
 
-/// Promise (Input validation): `run` of an unchanged job is done; many allocs are counted in few lines
+/// Promise (Input validation): `run --wait` of 40 allocs writes at most 12 lines, with failure and last output of one
+#[test]
+fn run_of_many_allocs_writes_few_lines_and_the_failure_of_one() {
+    const COUNT: usize = 40;
+    let config = "drivers {\n  enabled = [\"mock\", \"raw_exec\"]\n}\n".to_owned();
+    let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    let file = agent.scratch().join("job.hcl");
+    let wait = |job: &str| {
+        std::fs::write(&file, job).expect("a job file can be written");
+        let ran = agent.cli(&["run", "--wait", file.to_str().expect("UTF-8")]);
+        let lines = ran.stdout.lines().count() + ran.stderr.lines().count();
+        assert!((3..=12).contains(&lines), "{lines} lines: {ran:?}");
+        ran
+    };
+    let service = format!(
+        "job \"many\" {{\n group \"g\" {{\n count = {COUNT}\n task \"t\" {{\n driver = \"mock\"\n config {{\n run_for = \"1h\"\n }}\n }}\n \
+         }}\n}}\n"
+    );
+    let ran = wait(&service);
+    assert!(ran.stderr.contains(&format!("{COUNT} of {COUNT} allocs healthy")), "{ran:?}");
+    assert_eq!(ran.ok(), format!("job many (service): {COUNT} allocs\nhealthy\n"));
+    assert_eq!(agent.alloc_ids().len(), COUNT);
+
+    let script = "[ \"$NOMAD_ALLOC_INDEX\" != 7 ] || { echo no disk >&2; exit 3; }";
+    let ran =
+        wait(&batch("one", script, "").replace(" group \"g\" {\n", &format!(" group \"g\" {{\n count = {COUNT}\n")));
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert_contains(&ran.stdout, &["failed: task t of ", ": exit 3", "\n\nstderr of t:\n  no disk\n"]);
+    assert!(ran.stderr.contains(&format!("{COUNT} of {COUNT} allocs done")), "{ran:?}");
+    // Of the others no event is printed.
+    let allocs = agent.json("/v1/allocs");
+    let short = |alloc: &serde_json::Value| alloc["id"].as_str().expect("an ID")[..8].to_owned();
+    let failed: Vec<String> = allocs["allocs"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter(|alloc| alloc["status"] == "failed")
+        .map(short)
+        .collect();
+    assert_eq!(failed.len(), 1, "{allocs}");
+    for id in allocs["allocs"].as_array().expect("a list").iter().map(short) {
+        assert_eq!(ran.stdout.contains(&id), id == failed[0], "{id}: {ran:?}");
+    }
+    agent.stop();
+}
+
+/// Promise (Input validation): `run` of an unchanged job is done, and names the command that restarts it
 #[test]
 fn a_service_is_run_signalled_and_stopped() {
     let agent = Agent::start();
@@ -1413,7 +1459,7 @@ fn sweep_reads_the_cgroups_of_allocs_and_exposes_no_lifecycle() {
     command.arg("metrics").env_remove("ALLOSTAT_ADDR").env("ALLOSTAT_CGROUP_PARENT", &agent.cgroups.parent);
     let pass: Cli = command.stdin(Stdio::null()).output().expect("the binary under test must start").into();
     // Where another agent answers on the usual port, that one is asked instead.
-    if pass.stderr.contains("one pass of our own") {
+    if pass.stderr.contains("one pass without an agent") {
         let text = pass.ok();
         let own = |name: &str| text.lines().any(|l| l.starts_with(name) && l.contains(&id));
         assert!(own("allostat_task_cpu_usage_seconds_total{"), "{text}");

@@ -66,11 +66,9 @@ impl Host {
     fn wait_for(&self, name: &str, device: &str, more: &[(&str, &str)], value: Option<f64>) {
         self.wait(&format!("{name} of {device} to be {value:?}"), || self.of(name, device, more) == value);
     }
-    /// The median of twenty.
+    /// The shortest of twenty: all others may have waited for a processor.
     fn scrape_time(&self) -> Duration {
-        let mut times: Vec<Duration> = (0..20).map(|_| time(|| drop(self.agent.metrics()))).collect();
-        times.sort_unstable();
-        times[10]
+        (0..20).map(|_| time(|| drop(self.agent.metrics()))).min().expect("twenty")
     }
     fn up(&self, device: &str, up: bool) {
         self.wait_for("up", device, &[], Some(f64::from(u8::from(up))));
@@ -390,7 +388,6 @@ fn a_gpu_that_comes_back_under_another_name_takes_the_place_of_the_one_before() 
 fn call_that_never_returns_costs_one_gpu_and_no_other() {
     let mut host = Host::with(&two());
     host.up(GPU_0, true);
-    let usual_scrape = host.scrape_time();
     let usual_end = time(|| host.agent.terminate());
     host.agent.start_again();
     host.up(GPU_0, true);
@@ -398,9 +395,10 @@ fn call_that_never_returns_costs_one_gpu_and_no_other() {
     host.wait_for("stuck", GPU_0, &[], Some(1.0));
     let read = host.of("read_timestamp_seconds", GPU_1, &[]).expect("it is read");
     host.wait("the other one to be read", || host.of("read_timestamp_seconds", GPU_1, &[]).is_some_and(|at| at > read));
-    // Each returns though the call never does; none waits for the 3 s after which a call counts as stuck.
+    // Each returns though the call never does. One that waited for it would take the 3 s after which a call counts as
+    // stuck.
     let scrape = host.scrape_time();
-    assert!(scrape < usual_scrape * 10 + Duration::from_secs(1), "a scrape took {scrape:?}, before {usual_scrape:?}");
+    assert!(scrape < Duration::from_secs(3), "a scrape took {scrape:?}");
     host.wait("its values to go", || host.of("temperature_celsius", GPU_0, &[("sensor", "gpu")]).is_none());
     // It comes back at last.
     host.edit(|scenario| scenario.faults.clear());
@@ -416,10 +414,13 @@ fn call_that_never_returns_costs_one_gpu_and_no_other() {
 }
 
 /// SIGTERM with a driver that hangs may take a few seconds more than without one; the agent's own deadlines are 5 of
-/// them.
+/// them, and no more on a slow machine.
 fn ends_in_time(agent: &mut Agent, usual: Duration) {
     let took = time(|| agent.terminate());
-    assert!(took < usual * 4 + Duration::from_secs(8), "the agent's end took {took:?}, without the fault {usual:?}");
+    assert!(
+        took < (usual * 4 + Duration::from_secs(8)) * patience(),
+        "the agent's end took {took:?}, without the fault {usual:?}"
+    );
 }
 
 #[test]

@@ -4,6 +4,8 @@
 //! Promise (Observed workloads): cAdvisor's and Nomad's names have the values of `/metrics`, with their labels, in each
 //! format; unknown is absent
 
+mod kubernetes;
+
 use crate::{openmetrics, protobuf, synthetic};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -30,7 +32,7 @@ use allostat::model::task::{Outcome, TaskState};
 use allostat::model::totals::Totals;
 use allostat::model::units::{Nanos, Timestamp};
 use allostat::model::usage::{Field, Usage};
-use allostat::snapshot::{AllocView, Parts, Scrapers, Snapshot, TaskView, sampler};
+use allostat::snapshot::{AllocView, Parts, SharedScrapers, Snapshot, TaskView, sampler};
 use allostat::telemetry::Metrics;
 use synthetic::{NOW, TaskReadings};
 
@@ -106,7 +108,7 @@ fn machine(name: &str) -> Arc<Snapshot> {
         collectors: host(Vec::new()),
         info: synthetic::info(mode, Vec::new()),
         metrics: Arc::new(Metrics::new()),
-        scrapers: Arc::new(Scrapers::default()),
+        scrapers: Arc::new(SharedScrapers::default()),
         clock: Arc::new(Stopped),
     })
 }

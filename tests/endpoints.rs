@@ -130,9 +130,9 @@ fn health_names_no_task_where_nothing_is_public() {
     agent.begin();
     let not_ready = wait_for("an agent that looks for it", Duration::from_secs(20) * patience(), || {
         let ready = tcp(agent.address, "GET", "/readyz", &[], b"").ok()?;
-        ready.text().contains("looking for").then(|| ready.text().to_owned())
+        ready.text().contains("in recovery").then(|| ready.text().to_owned())
     });
-    assert!(not_ready.contains("looking for 1 tasks") && !not_ready.contains("hidden"), "{not_ready}");
+    assert!(not_ready.contains("in recovery: 1 tasks") && !not_ready.contains("hidden"), "{not_ready}");
     assert!(agent.request("GET", "/readyz", "").text().contains("hidden of "));
     agent.terminate();
     agent.assert_nothing_left();
@@ -146,6 +146,8 @@ fn health_names_no_task_where_nothing_is_public() {
 #[test]
 fn unread_answers_are_bounded_and_counted_and_other_requests_are_served() {
     const ENDS: u64 = 6_000;
+    /// Of the agent at any time, on a host with nothing else.
+    const MOST_MIB: u64 = 120;
     let mut agent = Agent::to_start(AgentOptions::default());
     let history = agent.data_dir().join("history");
     std::fs::create_dir_all(&history).expect("the test's own directory");
@@ -190,7 +192,8 @@ fn unread_answers_are_bounded_and_counted_and_other_requests_are_served() {
     let peak =
         status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
     let peak = peak.expect("the kernel reports it") / 1024;
-    assert!(peak < 200, "100 answers of 16 MiB that are not read took {peak} MiB");
+    println!("peak {peak} MiB");
+    assert!(peak < MOST_MIB, "100 answers of 16 MiB that are not read took {peak} MiB");
     drop(unread);
     wait_for("readers to be answered again", Duration::from_secs(60) * patience(), || {
         (status_of(&agent, "/v1/history") == 200).then_some(())

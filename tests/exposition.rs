@@ -31,8 +31,8 @@ use allostat::model::task::{Exit, ExitStatus, LostOutput, Outcome, RestartReason
 use allostat::model::totals::{NodeTotals, TaskTotals, Totals};
 use allostat::model::units::{Nanos, Timestamp};
 use allostat::model::usage::{Field, Usage};
-use allostat::snapshot::assemble::Tick;
-use allostat::snapshot::{Parts, Scrapers, Snapshot, sampler};
+use allostat::snapshot::assemble::TickInputs;
+use allostat::snapshot::{Parts, SharedScrapers, Snapshot, sampler};
 use allostat::telemetry::Metrics;
 use proptest::prelude::*;
 use prost::Message;
@@ -123,7 +123,7 @@ fn machine(name: &str) -> Arc<Snapshot> {
         collectors: host(Vec::new()),
         info: synthetic::info(mode, capabilities),
         metrics: Arc::new(Metrics::new()),
-        scrapers: Arc::new(Scrapers::default()),
+        scrapers: Arc::new(SharedScrapers::default()),
         clock: Arc::new(Stopped),
     })
 }
@@ -208,7 +208,7 @@ fn full() -> Arc<Snapshot> {
     let devices = Arc::new(synthetic::devices::some([&running.identity, &ended.identity]));
     let board = synthetic::board(vec![Arc::new(running), Arc::new(ended)], totals);
     let mut assembler = synthetic::assembler(synthetic::info("hybrid", vec![]));
-    synthetic::tick_of(&mut assembler, &board, &readings, Tick { devices, ..Tick::default() })
+    synthetic::tick_of(&mut assembler, &board, &readings, TickInputs { devices, ..TickInputs::default() })
 }
 
 #[test]
@@ -1129,7 +1129,7 @@ fn otlp_states_of_file_systems_and_of_swap_are_all_there_and_add_up() {
 /// plugins.
 const OWN_ATTRIBUTES: [(&str, &str); 3] = [("cpu.mode", "softirq"), ("hw.gpu.task", "memory"), ("hw.type", "fpga")];
 
-/// Promise (Measured values): Attributes with an enumeration in the conventions use its values, or one of a few of ours
+/// Promise (Measured values): Attributes with an enumeration in the conventions use its values, or a few own ones
 #[test]
 fn attributes_with_a_closed_list_have_only_its_values() {
     let ((_, metrics), filter) = (exemplary(ALLOC), Filter::default());

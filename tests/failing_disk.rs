@@ -137,7 +137,7 @@ fn survives(fault: fn(&Path) -> bool) -> Result<(), &'static str> {
     let held = allocs["allocs"].as_array().and_then(|all| all.iter().find(|alloc| alloc["job"] == "held"));
     let held = held.and_then(|alloc| alloc["id"].as_str()).expect("it is listed");
     let stopped = agent.cli(&["stop", held]);
-    assert!(stopped.code == Some(0) && stopped.stderr.contains("not on record"), "{}", stopped.stderr);
+    assert!(stopped.code == Some(0) && stopped.stderr.contains("not recorded"), "{}", stopped.stderr);
     until("its end", &|| of(&agent, "allostat_workload_exits_total", "held", &[("outcome", "killed")]) > 0.5);
     // What cannot be started for it is not abandoned: it is tried again once its end is on record.
     until("a start that fails", &|| agent.log().contains("Setup Failure"));

@@ -220,7 +220,7 @@ fn attacked() {
             assert!(metrics.stdout.contains("allostat_host_memory") && !metrics.stdout.contains("lies_total"));
             let why = if deaf { "did not answer" } else { "user 65534" };
             assert!(
-                metrics.stderr.contains("one pass of our own") && metrics.stderr.contains(why),
+                metrics.stderr.contains("one pass without an agent") && metrics.stderr.contains(why),
                 "{}",
                 metrics.stderr
             );

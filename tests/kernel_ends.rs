@@ -264,8 +264,19 @@ impl Busy {
         let cgroups = Cgroups::new();
         cgroups.make("busy");
         let directories = cgroups.directories("busy");
-        let (child, _) = work_in(directories.iter().map(std::path::PathBuf::as_path), &["burn", "100000", "1"]);
+        let (child, _) = work_in(directories.iter().map(std::path::PathBuf::as_path), &["burn", "3600000", "1"]);
         Busy { _cgroups: cgroups, child }
+    }
+    /// Returns when it has worked for 0.4 s more: readers of other cgroups have what was before handed on.
+    fn work(&self) {
+        let before = self.ticks();
+        wait_for("the busy process to work", long(), || (self.ticks() >= before + 40).then_some(()));
+    }
+    /// CPU time, user and system, in hundredths of a second.
+    fn ticks(&self) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("it runs until it is killed");
+        let behind_name = stat.rsplit(") ").next().expect("its name is in parentheses");
+        behind_name.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
     }
 }
 
@@ -338,7 +349,7 @@ fn moved_per_cpu_field_causes_no_wrong_cpu_time() {
     }
     let Some(bytes) = description() else { skip_test!("no-kernel-pass") };
     let kernel = Description::of(&bytes);
-    let _busy = Busy::new();
+    let busy = Busy::new();
     let limit = long();
     let of = ["cgroup_rstat_base_cpu", "cgroup_rstat_cpu"].into_iter().find(|of| kernel.has(of, "last_bstat"));
     let of = of.expect("one of them has it");
@@ -346,7 +357,7 @@ fn moved_per_cpu_field_causes_no_wrong_cpu_time() {
         // The rows themselves are right. A reader of a cgroup's file hands on what processors counted: other tests read
         // such files, too.
         wait_for("a moment in which the program reads what processors have not handed on", limit, || {
-            std::thread::sleep(Duration::from_millis(400));
+            busy.work();
             let why = Scene::described(&wrong).err()?;
             assert!(matches!(why, KernelPassError::SelfTestFailed { .. }), "{}", why.reason());
             Some(())
@@ -362,10 +373,10 @@ fn exchanged_user_and_system_time_are_both_absent_for_ended_cgroups() {
     }
     let Some(bytes) = description() else { skip_test!("no-kernel-pass") };
     let wrong = Description::of(&bytes).exchanged("task_cputime", "utime", "stime");
-    let _busy = Busy::new();
+    let busy = Busy::new();
     // What anybody has been shown hides the rest: other tests open passes, too, and each reads all files.
     wait_for("a moment in which the file contradicts the rows", long(), || {
-        std::thread::sleep(Duration::from_millis(400));
+        busy.work();
         let mut scene = Scene::described(&wrong).unwrap_or_else(|why| panic!("{}", why.reason()));
         let is_modes = |file: &String| file.contains("cpu");
         let is_distrusted =

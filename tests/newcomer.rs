@@ -512,60 +512,37 @@ fn the_first_command_of_the_readme_shows_the_demo_and_ctrl_c_ends_it() {
 }
 
 #[test]
-fn the_commands_of_the_readme_work_as_they_are_written() {
+fn agent_of_the_readme_measures_this_host_and_ctrl_c_ends_it() {
     struct Running(Child);
     impl Drop for Running {
         fn drop(&mut self) {
-            let _ =
-                rustix::process::kill_process(rustix::process::Pid::from_child(&self.0), rustix::process::Signal::TERM);
+            let _ = self.0.kill();
             let _ = self.0.wait();
         }
     }
-    let dir = test_dir();
-    let cgroups = Cgroups::new();
-    let address = free_address().to_string();
-    // Only where it listens and what it writes is ours.
-    let data = dir.path().join("data");
-    let own = |line: &str| line.replace("/var/lib/allostat", path(&data)).replace("127.0.0.1:9740", &address);
-    let command = |line: &str| {
-        let mut command = as_written(&own(line), &dir.path().join("bin"));
-        command.env("ALLOSTAT_LISTEN", &address).env("ALLOSTAT_CGROUP_PARENT", &cgroups.parent);
-        command
-    };
-    let mut agent = None;
-    let mut ran = 0;
-    for line in readme().iter().filter(|l| l.starts_with("allostat ") || l.starts_with("curl ")) {
-        ran += 1;
-        if let Some((daemon, _)) = line.split_once(" &") {
-            let log = dir.path().join("agent.log");
-            let stderr = File::create(&log).expect("our own directory");
-            // As written it has the default data directory, which on this host may be another agent's.
-            let mut daemon = command(&format!("exec {daemon}"));
-            daemon.env("ALLOSTAT_DATA_DIR", &data).stdout(Stdio::null()).stderr(stderr);
-            let child = daemon.spawn();
-            let mut running = Running(child.expect("a shell is there"));
-            // On its socket: behind a port that was free a moment ago may be the agent of another test.
-            wait_for("the agent", Duration::from_secs(30) * patience(), || {
-                let ended = running.0.try_wait().expect("our own child");
-                assert!(ended.is_none(), "{ended:?}: {}", std::fs::read_to_string(&log).unwrap_or_default());
-                let response = unix(&data.join("allostat.sock"), "GET", "/readyz", &[], b"").ok()?;
-                (response.status == 200).then_some(())
-            });
-            agent = Some(running);
-            continue;
-        }
-        let socket = format!("unix:{}/allostat.sock", data.display());
-        let output: Cli = command(line).env("ALLOSTAT_ADDR", socket).output().expect("a shell is there").into();
-        assert_eq!(output.code, Some(0), "{line}\nstdout: {}\nstderr: {}", output.stdout, output.stderr);
-        let expected = match line.split_whitespace().nth(1) {
-            Some("run") => "complete",
-            Some("status") => "1 complete",
-            _ => "allostat_task_memory_peak_bytes{",
-        };
-        if is_root() || !line.starts_with("curl") {
-            assert_contains(&output.stdout, &[expected]);
-        }
-    }
-    assert_eq!(ran, 4, "the README shows four commands");
-    drop(agent);
+    assert_eq!(readme(), ["cargo run -- demo", "allostat agent"], "the README has two commands");
+    let (dir, cgroups) = (test_dir(), Cgroups::new());
+    let (address, data) = (free_address().to_string(), dir.path().join("data"));
+    let log = dir.path().join("agent.log");
+    let stderr = File::create(&log).expect("our own directory");
+    // Only where it listens and what it writes is ours: the default places on this host may be another agent's.
+    let mut command = as_written("exec allostat agent", &dir.path().join("bin"));
+    command.env("ALLOSTAT_LISTEN", &address).env("ALLOSTAT_CGROUP_PARENT", &cgroups.parent);
+    command.env("ALLOSTAT_DATA_DIR", &data).stdout(Stdio::null()).stderr(stderr);
+    let mut running = Running(command.spawn().expect("a shell is there"));
+    // On its socket: behind a port that was free a moment ago may be the agent of another test.
+    let socket = data.join("allostat.sock");
+    let metrics = wait_for("the metrics of the host", Duration::from_secs(30) * patience(), || {
+        let ended = running.0.try_wait().expect("our own child");
+        assert!(ended.is_none(), "{ended:?}: {}", std::fs::read_to_string(&log).unwrap_or_default());
+        let response = unix(&socket, "GET", "/metrics", &[], b"").ok()?;
+        response.text().contains("allostat_host_load_average{").then(|| response.text().to_owned())
+    });
+    assert_contains(&metrics, &["allostat_build_info{", "allostat_capability{"]);
+    let agent = rustix::process::Pid::from_child(&running.0);
+    rustix::process::kill_process(agent, rustix::process::Signal::INT).expect("ours");
+    let ended = wait_for("the end of the agent", Duration::from_secs(30) * patience(), || {
+        running.0.try_wait().expect("our own child")
+    });
+    assert!(ended.success(), "{ended:?}: {}", std::fs::read_to_string(&log).unwrap_or_default());
 }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::certificates::{Authority, pem};
 use crate::common::{Agent, AgentOptions, Cli, allostat, alone, is_root, patience, test_dir, wait_for};
 
 const DAEMON: u32 = 1;
@@ -597,6 +598,30 @@ fn paths_controlled_by_another_user_are_refused_and_their_targets_are_unchanged(
     let config = dir.path().join("agent.hcl");
     let set = |key: &str, path: &Path| format!("agent {{\n  {key} = \"{}\"\n}}\n", path.display());
     let library = format!("devices {{\n  nvidia_library = \"{}\"\n}}\n", to_directory.join("file").display());
+    let chroot = format!("exec {{\n  chroot_env = \"/bin,{}:/srv\"\n}}\n", to_directory.join("sub").display());
+    // Each file that a web configuration names, beside good ones.
+    let authority = Authority::new("test");
+    let shown = authority.sign(|_| {});
+    let good = [
+        ("cert_file", pem("CERTIFICATE", &shown.certificate)),
+        ("key_file", pem("PRIVATE KEY", &shown.key.serialize_der())),
+        ("client_ca_file", authority.pem()),
+    ];
+    for (name, text) in &good {
+        fs::write(dir.path().join(name), text).expect("our own directory");
+        fs::set_permissions(dir.path().join(name), Permissions::from_mode(0o600)).expect("our own file");
+    }
+    let webs = good.each_ref().map(|(foreign, _)| {
+        let files = good.each_ref().map(|(name, _)| {
+            let path = if name == foreign { to_file.clone() } else { dir.path().join(name) };
+            format!("  {name}: {}\n", path.display())
+        });
+        let path = dir.path().join(format!("{foreign}.yml"));
+        let verifies = "  client_auth_type: RequireAndVerifyClientCert\n";
+        fs::write(&path, format!("tls_server_config:\n{}{verifies}", files.concat())).expect("our own directory");
+        set("web_config_file", &path)
+    });
+    let [certificate, key_file, authorities] = webs;
     for (data, text) in [
         (&to_directory, String::new()),
         (&to_directory.join("deep/data"), String::new()),
@@ -605,7 +630,11 @@ fn paths_controlled_by_another_user_are_refused_and_their_targets_are_unchanged(
         (&own, set("socket", &to_directory.join("agent.sock"))),
         (&own, set("token_file", &to_file)),
         (&own, set("web_config_file", &to_file)),
+        (&own, certificate),
+        (&own, key_file),
+        (&own, authorities),
         (&own, library),
+        (&own, chroot),
     ] {
         fs::write(&config, &text).expect("our own directory");
         let (data, file) = (data.to_str().expect("UTF-8"), config.to_str().expect("UTF-8"));

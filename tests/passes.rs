@@ -21,7 +21,7 @@ use allostat::model::task::{TaskState, TaskStatus};
 use allostat::model::totals::Totals;
 use allostat::model::units::{Nanos, Timestamp};
 use allostat::model::usage::{Field, Usage};
-use allostat::snapshot::assemble::{Assembler, Moment, Tick};
+use allostat::snapshot::assemble::{Assembler, ClockReading, TickInputs};
 use allostat::snapshot::pass::SamplingPass;
 use allostat::snapshot::{AllocView, Snapshot};
 use proptest::prelude::*;
@@ -231,8 +231,8 @@ impl World {
             ..BoardView::default()
         }
     }
-    fn moment(&self) -> Moment {
-        Moment { now: self.start + self.elapsed, at: self.at() }
+    fn moment(&self) -> ClockReading {
+        ClockReading { now: self.start + self.elapsed, at: self.at() }
     }
     fn at(&self) -> Timestamp {
         NOW.plus(Nanos::from_duration(self.elapsed))
@@ -240,7 +240,7 @@ impl World {
     fn snapshot_of_tick(&mut self) -> Arc<Snapshot> {
         self.elapsed += Duration::from_secs(1);
         let (board, moment) = (self.board(), self.moment());
-        self.assembler.tick(&board, &mut SamplingPass::over_all(moment), Tick::default(), moment).0
+        self.assembler.tick(&board, &mut SamplingPass::over_all(moment), TickInputs::default(), moment).0
     }
     fn snapshot_of_change(&mut self) -> Arc<Snapshot> {
         self.elapsed += Duration::from_millis(3);
@@ -426,7 +426,7 @@ fn idle_observed_tasks_retain_their_values_and_are_read_for_a_client() {
         world.elapsed += Duration::from_millis(300);
         let moment = world.moment();
         let mut pass = SamplingPass::over_new(moment).returning_all().with_observed();
-        let (shown, _) = world.assembler.tick(&board, &mut pass, Tick::default(), moment);
+        let (shown, _) = world.assembler.tick(&board, &mut pass, TickInputs::default(), moment);
         let now = before.map(|before| before + 500_000);
         assert_eq!(shown.allocs[0].tasks[0].usage.cpu_usage_ns(), now, "{source:?}: all that was used");
     }
@@ -473,9 +473,9 @@ fn alloc_samples_match_their_tasks_with_any_number_of_reader_threads() {
         for (n, reader) in (0..).zip(&readers).filter(|(n, _)| has_changed(*n)) {
             reader.report([(Field::cpu_usage_ns, round * 10_000 + n)].into(), NOW);
         }
-        let moment = Moment { now: Instant::now(), at: NOW };
+        let moment = ClockReading { now: Instant::now(), at: NOW };
         let mut pass = SamplingPass::over_all(moment).on(NonZero::new(threads).expect("some"));
-        let (snapshot, _) = assembler.tick(&board, &mut pass, Tick::default(), moment);
+        let (snapshot, _) = assembler.tick(&board, &mut pass, TickInputs::default(), moment);
         for (n, alloc) in (0_u64..).zip(&snapshot.allocs) {
             assert_eq!(alloc.identity.id.as_str(), format!("a{n}"));
             let last = (1..=round).rfind(|round| n.is_multiple_of(*round)).expect("all said something at first");

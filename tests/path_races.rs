@@ -1,11 +1,16 @@
 //! A user of a task who exchanges directories and files by links, as fast as a thread can, while the agent works below
 //! the task's directory: nothing outside is read, written, created, removed or given away.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read as _, Write as _};
+use std::net::TcpListener;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -16,7 +21,8 @@ use allostat::host::foreign_tree::ForeignTree;
 use allostat::host::secrets_fs;
 use allostat::host::transfer::{MoveResult, RootedPath, move_dir};
 use allostat::host::tree;
-use allostat::runner::write_snapshot;
+use allostat::model::artifact::{ArtifactMode, ArtifactSource};
+use allostat::runner::{ArtifactConfig, ArtifactOrder, ArtifactScope, fetch_artifact, write_snapshot};
 use rustix::fs::{FileType, Mode, RenameFlags, mknodat, renameat_with};
 
 use crate::common::{how_many, is_root, patience};
@@ -238,6 +244,163 @@ fn removal_of_a_raced_tree_removes_nothing_outside() {
             removed.map_err(io::Error::other)
         },
     );
+}
+
+/// Files of one text.
+fn archive(names: &[&str]) -> Vec<u8> {
+    let mut archive = ::tar::Builder::new(Vec::new());
+    for name in names {
+        let mut header = ::tar::Header::new_gnu();
+        header.set_mode(0o644);
+        header.set_size(INSIDE.len() as u64);
+        archive.append_data(&mut header, name, INSIDE.as_bytes()).expect("it is in memory");
+    }
+    archive.into_inner().expect("it is in memory")
+}
+
+fn artifact_scope(alloc_dir: &Path) -> ArtifactScope {
+    ArtifactScope {
+        config: ArtifactConfig { free_space_reserve: 0, ..ArtifactConfig::default() },
+        alloc_dir: alloc_dir.to_owned(),
+        task: "t".to_owned(),
+        owner: is_root().then_some(USER),
+        home: "/nonexistent".to_owned(),
+        path: String::new(),
+        cancelled: Arc::default(),
+        progress: Arc::default(),
+    }
+}
+
+fn artifact_order(url: &str, mode: ArtifactMode, root: &Path, components: &[&str]) -> ArtifactOrder {
+    ArtifactOrder {
+        source: ArtifactSource::parse(url, &BTreeMap::new()).expect("an address"),
+        mode,
+        headers: Vec::new(),
+        insecure: false,
+        root: root.to_owned(),
+        components: components.iter().map(|name| (*name).to_owned()).collect(),
+    }
+}
+
+/// Puts files of an archive and a single file below the raced directory, from a staging on the same file system or on
+/// another one.
+fn artifact_race(is_same_file_system: bool) {
+    let server = serve(archive(&["f", "new/deep/file", "e/f"]));
+    let mut round = 0_u64;
+    race(|dirs| {
+        round += 1;
+        let staging = if is_same_file_system { dirs.top.path() } else { dirs.other.path() };
+        let (source, mode, components) = match round % 3 {
+            0 => ("/f", ArtifactMode::File, &["d", "e", "f"][..]),
+            1 => ("/f.tar", ArtifactMode::Any, &["d"][..]),
+            _ => ("/f.tar", ArtifactMode::Any, &["d", "e"][..]),
+        };
+        let order = artifact_order(&format!("http://{server}{source}"), mode, &dirs.root(), components);
+        let fetched = fetch_artifact(&order, &artifact_scope(staging));
+        assert!(!staging.join(".artifacts-t").exists(), "no staging remains");
+        dirs.fill();
+        fetched.map(drop).map_err(|error| io::Error::other(error.message))
+    });
+}
+
+/// Answers every request with this.
+fn serve(body: Vec<u8>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("an address");
+    let address = listener.local_addr().expect("an address").to_string();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let (mut head, mut byte) = (Vec::new(), [0]);
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) > 0 {
+                head.push(byte[0]);
+            }
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+            let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
+        }
+    });
+    address
+}
+
+#[test]
+fn artifact_renamed_into_a_raced_directory_changes_nothing_outside() {
+    artifact_race(true);
+}
+
+#[test]
+fn artifact_copied_into_a_raced_directory_changes_nothing_outside() {
+    artifact_race(false);
+}
+
+/// Of the task's user: writes to what it reaches of the tree of a staging.
+struct StagingRacer {
+    shell: Child,
+    /// How often it tried, in hundreds.
+    tries: Arc<AtomicU64>,
+}
+
+impl StagingRacer {
+    const SCRIPT: &str = "i=0; while :; do echo planted > \"$1/f\"; echo planted > \"$1/planted\"; i=$((i + 1)); \
+                          [ $((i % 100)) -ne 0 ] || printf .; done 2> /dev/null";
+
+    fn start(tree: &Path) -> StagingRacer {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", StagingRacer::SCRIPT, "sh"]).arg(tree).uid(USER.0).gid(USER.1).current_dir("/");
+        let mut shell = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("a shell");
+        let (mut output, tries) = (shell.stdout.take().expect("a pipe"), Arc::new(AtomicU64::new(0)));
+        let counted = Arc::clone(&tries);
+        std::thread::spawn(move || {
+            let mut read = [0; 4096];
+            while let Ok(length @ 1..) = output.read(&mut read) {
+                counted.fetch_add(length as u64, Relaxed);
+            }
+        });
+        StagingRacer { shell, tries }
+    }
+    /// Until it tries again.
+    fn await_tries(&mut self) {
+        let before = self.tries.load(Relaxed);
+        while self.tries.load(Relaxed) == before {
+            assert_eq!(self.shell.try_wait().expect("it is a child"), None, "it works on");
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for StagingRacer {
+    fn drop(&mut self) {
+        let _ = self.shell.kill().and_then(|()| self.shell.wait());
+    }
+}
+
+#[test]
+fn artifact_in_a_raced_staging_is_what_the_server_sent() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let top = tempfile::tempdir().expect("a directory");
+    let (alloc, root) = (top.path().join("alloc"), top.path().join("root"));
+    for directory in [&alloc, &root] {
+        fs::create_dir(directory).expect("it is new");
+    }
+    // Nothing but the mode of the staging is in the racer's way.
+    for directory in [top.path(), &alloc, &root] {
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    }
+    let names: Vec<String> = std::iter::once("f".to_owned()).chain((0..200).map(|n| format!("n{n}"))).collect();
+    let server = serve(archive(&names.iter().map(String::as_str).collect::<Vec<_>>()));
+    let order = artifact_order(&format!("http://{server}/f.tar"), ArtifactMode::Any, &root, &["d"]);
+    let mut racer = StagingRacer::start(&alloc.join(".artifacts-t/tree"));
+    let (began, time) = (Instant::now(), Duration::from_millis(how_many(300, 10_000) as u64));
+    let mut rounds = 0;
+    while began.elapsed() < time || rounds < 10 {
+        racer.await_tries();
+        fetch_artifact(&order, &artifact_scope(&alloc)).expect("nothing is in its way");
+        let mut got: Vec<_> = fs::read_dir(root.join("d")).expect("a directory").flatten().collect();
+        got.retain(|entry| fs::read(entry.path()).is_ok_and(|text| text == INSIDE.as_bytes()));
+        assert_eq!(got.len(), names.len(), "each file as it was sent");
+        assert!(!root.join("d/planted").exists());
+        fs::remove_dir_all(root.join("d")).expect("it is ours");
+        rounds += 1;
+    }
 }
 
 /// Nothing has to be refused: links are entries of their own, and what vanishes is left out.

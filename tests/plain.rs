@@ -30,3 +30,4 @@ mod readings;
 mod snapshot;
 mod texts;
 mod untrusted;
+mod worked_examples;

@@ -15,7 +15,7 @@ use crate::common::{
     Agent, AgentOptions, Exposition, Prometheus, Promtool, Response, is_root, patience, python_openmetrics, tcp,
     wait_for,
 };
-use work::{MIB, Work, assert_near};
+use work::{MIB, Work, assert_near, fresh_metrics};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0";
 
@@ -47,7 +47,7 @@ fn promtool_finds_nothing_wrong_with_the_metrics_of_real_tasks() {
     let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };
     let agent = Agent::start();
     let allocs = some_life(&agent);
-    std::thread::sleep(Duration::from_millis(1200));
+    fresh_metrics(&agent);
     let text = scrape(&agent, "text/plain");
     let verdict = promtool.check_metrics(&text.body);
     assert!(verdict.ok && verdict.output.trim().is_empty(), "promtool says:\n{}", verdict.output);
@@ -60,7 +60,7 @@ fn promtool_finds_nothing_wrong_with_the_metrics_of_real_tasks() {
 fn the_open_metrics_parser_of_prometheus_client_finds_nothing_wrong() {
     let agent = Agent::start();
     let _allocs = some_life(&agent);
-    std::thread::sleep(Duration::from_millis(1200));
+    fresh_metrics(&agent);
     let response = scrape(&agent, OPEN_METRICS);
     let kind = response.header("content-type").unwrap_or_default().to_owned();
     assert!(kind.starts_with("application/openmetrics-text"), "{kind}");

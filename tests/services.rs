@@ -4,9 +4,11 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 
 use crate::certificates::Authority;
@@ -418,6 +420,77 @@ fn https_check_verifies_the_certificate_unless_it_skips_that() {
     });
     assert_eq!(verifies["status"], "critical", "{verifies}");
     assert!(verifies["output"].as_str().is_some_and(|text| text.contains("certificate")), "{verifies}");
+    agent.stop();
+}
+
+/// `grpc.health.v1.Health`, as long as the runtime lives: all of it serves, and its service `part` once that is set.
+fn health_server(is_part_ready: &Arc<AtomicBool>) -> (u16, tokio::runtime::Runtime) {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).expect("a port is free");
+    let port = listener.local_addr().expect("it is bound").port();
+    let is_ready = Arc::clone(is_part_ready);
+    runtime.spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let is_ready = Arc::clone(&is_ready);
+            let service = hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+                let is_ready = Arc::clone(&is_ready);
+                async move {
+                    let is_check = request.uri().path() == "/grpc.health.v1.Health/Check";
+                    let message = request.into_body().collect().await?.to_bytes();
+                    // `HealthCheckRequest` and `HealthCheckResponse`: field 1 each, a name and a status.
+                    let (found, serves) = match message.get(5..) {
+                        Some([]) => (true, true),
+                        Some([0x0a, 4, name @ ..]) => (name == b"part", is_ready.load(Ordering::SeqCst)),
+                        _ => (false, false),
+                    };
+                    let body = Full::new(Bytes::from(vec![0, 0, 0, 0, 2, 0x08, if serves { 1 } else { 2 }]));
+                    let status = if is_check && found { "0" } else { "5" };
+                    let answer = hyper::Response::builder().header("content-type", "application/grpc");
+                    let answer = answer.header("grpc-status", status).body(body).expect("an answer");
+                    Ok::<_, hyper::Error>(answer)
+                }
+            });
+            let server = hyper::server::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new());
+            tokio::spawn(server.serve_connection(hyper_util::rt::TokioIo::new(socket), service));
+        }
+    });
+    (port, runtime)
+}
+
+#[test]
+fn grpc_check_has_the_health_of_the_whole_server_or_of_one_of_its_services() {
+    let is_part_ready = Arc::new(AtomicBool::new(false));
+    let (port, _runtime) = health_server(&is_part_ready);
+    let agent = Agent::start();
+    let check = |name: &str, more: &str| {
+        format!(
+            "      check {{\n        name = \"{name}\"\n        type = \"grpc\"\n        interval = \"1s\"\n        timeout = \"5s\"\n{more}      \
+             }}\n"
+        )
+    };
+    let checks = [("whole", ""), ("part", "grpc_service = \"part\"\n"), ("none", "grpc_service = \"none\"\n")];
+    let checks = checks.map(|(name, more)| check(name, more)).concat();
+    let service = format!("    service {{\n      address = \"127.0.0.1\"\n      port = {port}\n{checks}    }}");
+    submit(&agent, &job("spoken", &service, ""), &[]).ok();
+    let id = only_alloc(&agent);
+    let checks = || {
+        let all = agent.json(&format!("/v1/allocs/{id}/checks"))["checks"].as_array().expect("a list").clone();
+        let text = |check: &Value, name: &str| check[name].as_str().unwrap_or_default().to_owned();
+        all.iter().map(|check| ["name", "status", "output"].map(|name| text(check, name))).collect::<Vec<_>>()
+    };
+    let until = |part: &str, words: &str| {
+        wait("the checks", || {
+            let all = checks();
+            let is = |name: &str, status: &str, words: &str| {
+                all.iter().any(|check| check[0] == name && check[1] == status && check[2].contains(words))
+            };
+            let is_whole = is("whole", "passing", "") && is("none", "critical", "gRPC status 5");
+            (is_whole && is("part", part, words)).then_some(())
+        });
+    };
+    until("critical", "NOT_SERVING");
+    is_part_ready.store(true, Ordering::SeqCst);
+    until("passing", "");
     agent.stop();
 }
 

@@ -24,8 +24,8 @@ use allostat::model::task::{ExitStatus, Outcome, TaskState, TaskStatus};
 use allostat::model::totals::Totals;
 use allostat::model::units::{Nanos, Timestamp, Unit};
 use allostat::model::usage::{Field, Usage};
-use allostat::snapshot::assemble::{self, AllocRequest, Assembler, Moment, ReadingProvider, Tick};
-use allostat::snapshot::{Aggregation, Config, Parts, Sampler, Scrapers, Snapshot, Snapshots};
+use allostat::snapshot::assemble::{self, AllocToRead, Assembler, ClockReading, ReadingProvider, TickInputs};
+use allostat::snapshot::{Aggregation, Config, Parts, Sampler, SharedScrapers, Snapshot, Snapshots};
 use allostat::telemetry::Metrics;
 use proptest::prelude::*;
 use synthetic::{NOW, TaskReadings};
@@ -68,11 +68,11 @@ impl Stage {
             ..BoardView::default()
         }
     }
-    fn moment(&self) -> Moment {
-        Moment { now: self.start + self.elapsed, at: self.wall }
+    fn moment(&self) -> ClockReading {
+        ClockReading { now: self.start + self.elapsed, at: self.wall }
     }
     fn tick(&mut self) -> Arc<Snapshot> {
-        let tick = Tick { acknowledged: self.acknowledged, ..Tick::default() };
+        let tick = TickInputs { acknowledged: self.acknowledged, ..TickInputs::default() };
         self.assembler.tick(&self.board(), &mut self.readings.clone(), tick, self.moment()).0
     }
     fn change(&mut self) -> Arc<Snapshot> {
@@ -143,7 +143,7 @@ fn allocs_above_the_churn_limit_are_one_row_with_counters_that_never_fall() {
         stage.readings.task(&id, 0, used(n * 1_000, 100, 50));
     }
     let withdrawn = |stage: &mut Stage| {
-        stage.assembler.tick(&stage.board(), &mut stage.readings.clone(), Tick::default(), stage.moment()).1
+        stage.assembler.tick(&stage.board(), &mut stage.readings.clone(), TickInputs::default(), stage.moment()).1
     };
     assert!(withdrawn(&mut stage).unshown >= 3);
     assert_eq!(withdrawn(&mut stage).unshown, 0, "each is counted once");
@@ -331,8 +331,8 @@ fn unchanged_values_are_shared_with_the_previous_snapshot() {
 struct At(TaskReadings, Timestamp);
 
 impl ReadingProvider for At {
-    fn read(&mut self, requests: &[AllocRequest<'_>]) -> Vec<Option<assemble::AllocReadings>> {
-        let mut readings = self.0.read(requests);
+    fn read(&mut self, allocs: &[AllocToRead<'_>]) -> Vec<Option<assemble::AllocReadings>> {
+        let mut readings = self.0.read(allocs);
         for reading in readings.iter_mut().flatten().flat_map(|s| s.tasks.iter_mut().flatten()) {
             reading.at = self.1;
         }
@@ -348,7 +348,7 @@ fn resampled_task_without_changes_has_the_time_of_its_last_sample() {
     let first = stage.tick();
     let later = NOW.plus(Nanos::from_secs(10));
     let mut again = At(stage.readings.clone(), later);
-    let (second, _) = stage.assembler.tick(&stage.board(), &mut again, Tick::default(), stage.moment());
+    let (second, _) = stage.assembler.tick(&stage.board(), &mut again, TickInputs::default(), stage.moment());
     let times = |s: &Snapshot| (s.allocs[0].sampled_at, s.allocs[0].tasks[0].sampled_at);
     assert_eq!((times(&first), times(&second)), ((Some(NOW), Some(NOW)), (Some(later), Some(later))));
     assert!(Arc::ptr_eq(&first.allocs[0].tasks[0].usage, &second.allocs[0].tasks[0].usage), "nothing moved");
@@ -364,7 +364,7 @@ fn an_alloc_was_read_when_it_was_read_also_after_the_clock_went_back() {
     stage.tick();
     let earlier = Timestamp(NOW.0 - Nanos::from_secs(3_600).0);
     let mut again = At(stage.readings.clone(), earlier);
-    let (second, _) = stage.assembler.tick(&stage.board(), &mut again, Tick::default(), stage.moment());
+    let (second, _) = stage.assembler.tick(&stage.board(), &mut again, TickInputs::default(), stage.moment());
     let alloc = &second.allocs[0];
     assert_eq!((alloc.tasks[0].sampled_at, alloc.sampled_at), (Some(earlier), Some(earlier)));
 }
@@ -466,8 +466,8 @@ fn a_sum_that_lacks_the_gauge_of_a_running_task_is_absent() {
 struct FirstHasEnded(TaskReadings);
 
 impl ReadingProvider for FirstHasEnded {
-    fn read(&mut self, requests: &[AllocRequest<'_>]) -> Vec<Option<assemble::AllocReadings>> {
-        let mut all = self.0.read(requests);
+    fn read(&mut self, allocs: &[AllocToRead<'_>]) -> Vec<Option<assemble::AllocReadings>> {
+        let mut all = self.0.read(allocs);
         for reading in all.iter_mut().flatten().filter_map(|readings| readings.tasks.first_mut()?.as_mut()) {
             *reading = Reading { usage: Arc::new(reading.usage.without_live()), is_end: true, ..reading.clone() };
         }
@@ -488,7 +488,7 @@ fn ended_task_not_yet_published_is_in_the_sums_without_current_usage() {
         stage.readings.alloc("a", used(120, 50, 45));
         let (board, moment) = (stage.board(), stage.moment());
         let mut reported = FirstHasEnded(stage.readings.clone());
-        let snapshot = stage.assembler.tick(&board, &mut reported, Tick::default(), moment).0;
+        let snapshot = stage.assembler.tick(&board, &mut reported, TickInputs::default(), moment).0;
         let alloc = &snapshot.allocs[0];
         let first = &alloc.tasks[0].usage;
         assert_eq!((first.cpu_usage_ns(), first.memory_usage_bytes()), (Some(100), None));
@@ -840,7 +840,7 @@ fn parts(board: &Arc<Board>, tick: Duration) -> Parts {
         collectors: vec![Box::new(Bad), Box::new(Good(Arc::default()))],
         info: synthetic::info("v2", vec![]),
         metrics: Arc::new(Metrics::new()),
-        scrapers: Arc::new(Scrapers::default()),
+        scrapers: Arc::new(SharedScrapers::default()),
         clock: Arc::new(SystemClock),
     }
 }

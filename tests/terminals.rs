@@ -22,7 +22,7 @@ fn running(agent: &Agent) -> Vec<u64> {
     allocs.filter_map(|alloc| alloc["tasks"]["t"]["attempt"].as_u64()).collect()
 }
 
-/// Promise (Input validation): An action on several allocs asks at a terminal, and only yes acts; `--yes` asks nothing
+/// Promise (Input validation): An action on several allocs prompts at a terminal, and only yes acts; `--yes` skips it
 #[test]
 fn action_on_several_allocs_is_confirmed_at_a_terminal_and_only_yes_acts() {
     let agent = Agent::start();

@@ -228,7 +228,7 @@ fn without_an_agent_top_samples_itself_and_shows_observed_workloads() {
     observed.place("a", child.id());
     let mut top = OnTerminal::start(without_agent(&["top"], &observed, dir.path()), (172, 24));
     top.shows(&format!("{}/a", observed.parent));
-    top.shows("ourselves");
+    top.shows("measuring without one");
     top.press("q");
     assert_eq!(top.ends().code(), Some(0));
     top.is_given_back();
@@ -236,7 +236,7 @@ fn without_an_agent_top_samples_itself_and_shows_observed_workloads() {
     for args in [&["top"][..], &["stats"]] {
         let output = without_agent(args, &observed, dir.path()).output().unwrap();
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(err.contains("no agent runs: looking ourselves"), "{err}");
+        assert!(err.contains("no agent runs: measuring without one"), "{err}");
         let line = out.lines().find(|line| line.contains(&observed.parent)).unwrap_or_else(|| panic!("{out}"));
         assert!(line.contains("0.000"), "its CPU is known after two looks: {line}");
     }
@@ -252,6 +252,8 @@ fn without_an_agent_top_samples_itself_and_shows_observed_workloads() {
 }
 
 /// A process may point its environment at such a mapping, and root reads it for the names of jobs.
+///
+/// Promise (Observed workloads): `top` without an agent takes at most 256 MiB beside an environment of 64 GiB
 #[test]
 fn top_without_an_agent_survives_an_environment_of_64_gib() {
     const OTHER_USER: u32 = 65_534;

@@ -73,7 +73,7 @@ fn output(agent: &Agent) -> String {
 }
 
 /// Promise (Input validation): `exec` and `docker` tasks mount host volumes, read-only where settings, group or task
-/// ask for it
+/// request it
 #[test]
 fn exec_task_mounts_host_volumes_and_read_only_ones_are_unchanged() {
     if !is_root() {
@@ -109,7 +109,7 @@ fn exec_task_mounts_host_volumes_and_read_only_ones_are_unchanged() {
     assert!(data.join("out").exists(), "a volume outlives its allocs");
 }
 
-/// Promise (Input validation): A mount propagates as its `propagation_mode` says
+/// Promise (Input validation): A mount propagates by its `propagation_mode`
 #[test]
 fn late_host_mounts_reach_only_volume_mounts_with_propagation() {
     if !is_root() {

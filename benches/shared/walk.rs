@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use allostat::collectors::{KernelPass, ReaderScope};
+use allostat::collectors::{KernelPass, ReaderSelection};
 use allostat::host::hierarchy::Layout;
 use allostat::host::roots::Roots;
 use allostat::model::id::CgroupPath;
@@ -59,7 +59,7 @@ impl Floor {
     pub fn tick(&self, idle: bool) -> f64 {
         let before = clock_gettime(ClockId::ThreadCPUTime);
         match idle {
-            true => self.pass.take(&self.layout, Instant::now(), ReaderScope::All),
+            true => self.pass.take(&self.layout, Instant::now(), ReaderSelection::All),
             false => self.pass.take_all(&self.layout, Instant::now()),
         }
         micros_since(before)

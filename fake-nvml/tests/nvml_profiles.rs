@@ -1,7 +1,7 @@
 //! Each profile as nvml-wrapper reads it: every function that it called with the value or the error, in
 //! `tests/golden/<profile>.txt`; and what the profile says that its hardware refuses is what is refused.
 //!
-//! Promise (Code, boards and alerts): Each profile of the fake NVML answers nvml-wrapper as its golden file says, and
+//! Promise (Code, boards and alerts): Each profile of the fake NVML answers nvml-wrapper as its golden file has it, and
 //! names all refused calls
 
 // Some functions have no method in the wrapper.

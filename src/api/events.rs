@@ -95,7 +95,9 @@ impl Followers {
             Origin::Tcp { .. } => &self.tcp,
             Origin::Socket => &self.socket,
         };
-        let full = |_| ApiError::new(Code::TooManyConnections, "too many follow already; ask without follow, or later");
+        let full = |_| {
+            ApiError::new(Code::TooManyConnections, "too many clients follow already; retry later, or without follow")
+        };
         Arc::clone(slots).try_acquire_owned().map_err(full)
     }
 }

@@ -19,6 +19,7 @@ use super::http::{AfterUpgrade, ApiRequest, Peer, Reply};
 use super::{ApiContext, Method, Route, allocs};
 use crate::host::http::tunnel::Tunnel;
 use crate::host::pty::WindowSize;
+use crate::model::exit_text;
 use crate::model::observed::RuntimeAction;
 use crate::runner::ExecNote;
 use crate::runner::drivers::{BoxFuture, ExecRequest, ExecSession, TerminalRequest};
@@ -42,7 +43,7 @@ pub(super) static EXEC: Route = Route {
     handler: |context, request| Box::pin(exec(context, request)),
 };
 
-/// What is asked for.
+/// The command, and its terminal.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExecBody {
@@ -194,9 +195,8 @@ impl AfterUpgrade for Upgrade {
             };
             drop(seat);
             let (how, code, outcome) = match &end {
-                SessionEnd::Exited(0) => ("exit 0".to_owned(), Some(0), ExecOutcome::Completed),
-                SessionEnd::Exited(code) => (format!("exit {code}"), Some(*code), ExecOutcome::Completed),
-                SessionEnd::Unknown(_) => ("exit code unknown".to_owned(), None, ExecOutcome::Unknown),
+                SessionEnd::Exited(code) => (exit_text::code_text(*code), Some(*code), ExecOutcome::Completed),
+                SessionEnd::Unknown(why) => (exit_text::lost(why), None, ExecOutcome::Unknown),
                 SessionEnd::ClientDisconnected => {
                     ("killed: the client disconnected".to_owned(), None, ExecOutcome::Disconnected)
                 }

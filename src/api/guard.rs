@@ -156,7 +156,7 @@ impl<I: Read + Unpin> Read for GuardedSocket<I> {
             }
             Poll::Pending if phase == ConnectionPhase::Answering => Poll::Pending,
             Poll::Pending => match me.read_deadline.as_mut().poll(cx) {
-                Poll::Ready(()) => Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer says nothing"))),
+                Poll::Ready(()) => Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer sends nothing"))),
                 Poll::Pending => Poll::Pending,
             },
         }

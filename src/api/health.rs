@@ -68,13 +68,13 @@ fn ready(context: &ApiContext, may_name: bool) -> Result<(), ApiError> {
         return Ok(());
     }
     if !may_name {
-        let message = format!("still looking for {} tasks; everything else goes on", recovering.len());
+        let message = format!("in recovery: {} tasks; everything else goes on", recovering.len());
         return Err(ApiError::new(Code::NotReady, message));
     }
     let named = recovering[..recovering.len().min(NAMED)].join(", ");
     let more = recovering.len().checked_sub(NAMED).filter(|more| *more > 0);
     let more = more.map_or_else(String::new, |more| format!(" and {more} more"));
-    Err(ApiError::new(Code::NotReady, format!("still looking for {named}{more}; everything else goes on")))
+    Err(ApiError::new(Code::NotReady, format!("in recovery: {named}{more}; everything else goes on")))
 }
 
 #[cfg(test)]

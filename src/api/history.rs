@@ -42,7 +42,7 @@ pub(super) static HISTORY: Route = Route {
             };
             let turn = request.turn().await?;
             let found = history.find(query, request.origin.detail(), now);
-            let unread = |_| ApiError::new(Code::Failed, "what has ended cannot be read; the agent's log says why");
+            let unread = |_| ApiError::new(Code::Failed, "the history cannot be read; the agent's log has the reason");
             Reply::json_in_turn(turn, found).await.map_err(unread)
         })
     },

@@ -176,7 +176,7 @@ static ENCODERS: Semaphore = Semaphore::const_new(4);
 pub(super) async fn encoded<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
     let _turn = ENCODERS.acquire().await;
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|_| ApiError::new(Code::Failed, "encoding the answer failed; the agent's log says why"))
+    done.map_err(|_| ApiError::new(Code::Failed, "encoding the answer failed; the agent's log has the reason"))
 }
 
 /// The reply under this tag; for a client that has it already, that it has not changed.

@@ -21,7 +21,7 @@ pub(super) static SUBMIT: Route = Route {
     about: "submit the job file in the body (?file=NAME; ?form=inputs: as JSON, with variables), or ?plan=1",
     query: QueryRule::Once(&[
         Parameter::new("file", "The name that messages use for the file."),
-        Parameter::new("plan", "`1` says what would happen, and does nothing."),
+        Parameter::new("plan", "`1` returns what would happen, and does nothing."),
         Parameter::new("form", "`inputs`: the body is JSON with the file and its variables."),
         Parameter::new("migrate_from", "PEER/ALLOC: the alloc of another agent whose data the alloc takes over."),
         Parameter::new("on_migration_failure", "`fail` (default) or `start_empty`."),

@@ -38,7 +38,7 @@ pub(super) static LOGS: Route = Route {
     body: None,
     answers: &[EndpointAnswer::other(
         &["text/plain", "application/octet-stream"],
-        "A piece of the log; x-allostat headers say where it stands",
+        "A piece of the log; x-allostat headers have its place",
     )],
     handler: |context, request| Box::pin(logs(context, request)),
 };
@@ -92,7 +92,7 @@ fn logs_of(context: &ApiContext, request: &ApiRequest) -> Result<(PathBuf, TaskN
     let task = allocs::task_of(&alloc, request.param(1))?;
     let group = alloc.status.as_ref().and_then(|status| status.task_group());
     if group.and_then(|group| group.task(task.as_str())).is_some_and(|task| task.logs.disabled) {
-        let message = format!("what task {task} writes is not kept: its job says logs {{ disabled = true }}");
+        let message = format!("the output of task {task} is not recorded: its job has logs {{ disabled = true }}");
         return Err(ApiError::new(Code::NotFound, message).on("task"));
     }
     let dir = context.data_dir.root().join("alloc").join(alloc.identity.id.as_str()).join("alloc/logs");

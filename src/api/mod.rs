@@ -88,7 +88,7 @@ use crate::runner::Handle;
 use crate::runner::datadir::DataDir;
 use crate::runner::drivers::BoxFuture;
 use crate::snapshot::sampler::Heartbeat;
-use crate::snapshot::{Scrapers, Snapshot, Snapshots};
+use crate::snapshot::{SharedScrapers, Snapshot, Snapshots};
 use crate::telemetry::Metrics;
 
 /// Settings of the servers.
@@ -158,7 +158,7 @@ pub struct ApiContext {
     pub clock: Arc<dyn Clock>,
     /// `/healthz` listens to it.
     pub heartbeat: Arc<Heartbeat>,
-    pub scrapers: Arc<Scrapers>,
+    pub scrapers: Arc<SharedScrapers>,
     pub metrics: Arc<Metrics>,
     pub followers: Followers,
     pub exec: ExecSessions,

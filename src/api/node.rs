@@ -156,7 +156,7 @@ fn node(context: &ApiContext, snapshot: &Snapshot, detail: Detail) -> NodeAnswer
 
 fn driver(name: &str, info: &DriverInfo) -> DriverAnswer {
     let report = info.fingerprint.as_ref();
-    let unknown = || "it has not said yet how it is".to_owned();
+    let unknown = || "it has not reported its health yet".to_owned();
     DriverAnswer {
         name: name.to_owned(),
         healthy: info.is_healthy(),

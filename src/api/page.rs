@@ -77,3 +77,29 @@ fn guarded(reply: Reply) -> Reply {
         .header("cross-origin-opener-policy", "same-origin")
         .header("cross-origin-resource-policy", "same-origin")
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::model::task::{ExitStatus, Outcome};
+    use crate::model::{exit_text, signal};
+
+    #[test]
+    fn script_of_the_page_has_the_words_of_each_end_and_of_each_signal() {
+        let script = include_str!("page/app.js");
+        let of = |status, outcome| exit_text::ending(&status, outcome);
+        for words in [
+            of(ExitStatus::Code(137), Outcome::Oom),
+            of(ExitStatus::Code(3), Outcome::Error).replace('3', "${status.code}"),
+            of(ExitStatus::Code(3), Outcome::Killed).replace('3', "${status.code}"),
+            of(ExitStatus::Signal(15), Outcome::Killed),
+            of(ExitStatus::Signal(77), Outcome::Signal).replace("77", "${status.signal}"),
+            of(ExitStatus::NotStarted("WHY".to_owned()), Outcome::Error).replace("WHY", ""),
+            of(ExitStatus::NotStarted("WHY".to_owned()), Outcome::Killed),
+            of(ExitStatus::Unknown("WHY".to_owned()), Outcome::Unknown).replace("WHY", ""),
+        ] {
+            assert!(["\"", "`"].iter().any(|quote| script.contains(&format!("{quote}{words}"))), "{words}");
+        }
+        let names: Vec<&str> = signal::names().map(|name| name.trim_start_matches("SIG")).collect();
+        assert!(script.contains(&format!("\"{}\".split", names.join(" "))), "signals by number: {names:?}");
+    }
+}

@@ -35,7 +35,7 @@ pub(super) static REPORT: Route = Route {
             let report = tokio::task::spawn_blocking(move || {
                 UsageReport::read(context.history.as_deref(), &context.snapshots.newest(), &query)
             });
-            let unread = || ApiError::new(Code::Failed, "what has ended cannot be read; the agent's log says why");
+            let unread = || ApiError::new(Code::Failed, "the history cannot be read; the agent's log has the reason");
             let report = match report.await {
                 Ok(Ok(report)) => report,
                 Ok(Err(error)) => {

@@ -187,7 +187,7 @@ async fn knock(
             // A peer that sends nothing only checked whether the port is open.
             Ok(0) | Err(_) => return None,
             Ok(_) if first[0] != HANDSHAKE => {
-                let why = "plain HTTP came in on a port that speaks TLS: ask with https://";
+                let why = "plain HTTP on a port that speaks TLS: use https://";
                 door.gate.count(AccessRefusal::PlainHttp, peer, why);
                 send_rejection(&mut socket, &ApiError::new(Code::TlsRequired, why), true).await;
                 return None;

@@ -173,7 +173,7 @@ async fn answer(
     let (requested, allocs) = (ServiceQuery::of(request), context.runner.board().services.all());
     let turn = request.turn().await?;
     let stream = BodyStream::of_writer(move |out| write(&requested.choose(&allocs), out));
-    let failed = |_| ApiError::new(Code::Failed, "encoding the answer failed; the agent's log says why");
+    let failed = |_| ApiError::new(Code::Failed, "encoding the answer failed; the agent's log has the reason");
     Reply::json_in_turn(turn, stream).await.map_err(failed)
 }
 

@@ -27,7 +27,7 @@ pub(super) static ALL: Route = Route {
                 let all = stats_of_all(&snapshot, detail, context.clock.now());
                 Ok(serde_json::to_writer(out, &all)?)
             });
-            let failed = |_| ApiError::new(Code::Failed, "encoding the answer failed; the agent's log says why");
+            let failed = |_| ApiError::new(Code::Failed, "encoding the answer failed; the agent's log has the reason");
             Reply::json_in_turn(turn, stream).await.map_err(failed)
         })
     },

@@ -67,7 +67,7 @@ pub struct Submitted {
     /// Live allocs of this very job: nothing happens.
     #[serde(default)]
     pub unchanged: Vec<String>,
-    /// A plan only: the agent knows no live alloc of this job and has not registered it.
+    /// A plan only: the agent has no live alloc of this job and has not registered it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_new: Option<bool>,
     /// A plan only: what differs from the job that runs.

@@ -368,7 +368,7 @@ mod tests {
     }
 
     async fn within<T>(work: impl Future<Output = T>) -> T {
-        tokio::time::timeout(Duration::from_secs(20), work).await.expect("it must come to an end")
+        tokio::time::timeout(Duration::from_secs(300), work).await.expect("it must come to an end")
     }
     fn places(items: &[Item]) -> Vec<u64> {
         items.iter().map(Item::place).collect()

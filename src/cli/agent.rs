@@ -83,7 +83,7 @@ pub fn refuse_flags_of_commands(given: &ArgMatches) -> Result<(), CliError> {
     for (id, flag, instead) in OF_COMMANDS {
         if given.value_source(id) == Some(ValueSource::CommandLine) {
             return Err(
-                CliError::new(CliExit::Usage, format!("{flag} is for commands that ask an agent")).hint(instead)
+                CliError::new(CliExit::Usage, format!("{flag} is for commands that query an agent")).hint(instead)
             );
         }
     }

@@ -492,7 +492,7 @@ fn refusal(error: &Value, message: &str) -> CliError {
             "on this host use sudo if the agent belongs to root, or join the group of `agent.socket_group`; from elsewhere \
              give --token-file or --cert",
         ),
-        "unauthorized" => error.hint("give a token that the agent knows: --token-file, ALLOSTAT_TOKEN_FILE"),
+        "unauthorized" => error.hint("give a valid token of the agent: --token-file, ALLOSTAT_TOKEN_FILE"),
         "tls_required" => error.hint("use --address https://host:port"),
         "not_found" if of_allocs => error.hint("`allostat status` lists the allocs, `allostat history` those that ended and are gone"),
         _ => error,

@@ -267,7 +267,7 @@ fn head(daemon: &Daemon) -> Vec<(String, Style)> {
             .filter(|name| !is_for_observed(name))
             .collect();
         if !features.is_empty() {
-            warn(format!("not measured on this host: {} (`allostat node` says why)", features.join(", ")));
+            warn(format!("not measured on this host: {} (`allostat node` has the reasons)", features.join(", ")));
         }
     }
     head

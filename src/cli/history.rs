@@ -73,12 +73,15 @@ impl HistoryCommand {
         let count = page.ended.len();
         let ends: Vec<EndedRow> = page.ended.into_iter().filter_map(|end| serde_json::from_value(end).ok()).collect();
         if ends.len() < count {
-            session.remark(&format!("{} on record are not what this version understands", count - ends.len()));
+            session.remark(&format!(
+                "{} recorded ends have a format that this version does not support",
+                count - ends.len()
+            ));
         }
         let (now, screen) = (follow::now(), output::screen());
         match (ends.first(), &self.alloc) {
             (None, Some(name)) => return Err(not_found(&mut agent, name)?),
-            (None, None) => session.remark("nothing like that is on record"),
+            (None, None) => session.remark("no such end is recorded"),
             (Some(newest), Some(_)) if ends.iter().all(|end| end.alloc.id == newest.alloc.id) => {
                 write!(session.out, "{}", detail(newest, now, screen, session.paint))?;
                 if ends.len() > 1 {
@@ -94,9 +97,9 @@ impl HistoryCommand {
     }
 }
 
-/// Of a name without an end on record.
+/// Of a name without a recorded end.
 fn not_found(agent: &mut AgentConnection, name: &str) -> Result<CliError, CliError> {
-    let error = CliError::new(CliExit::NotFound, format!("no end of {name:?} is on record"));
+    let error = CliError::new(CliExit::NotFound, format!("no end of {name:?} is recorded"));
     let list: AllocList = agent.get("/v1/allocs")?;
     let called = list.allocs.iter().find(|alloc| alloc.is_called(name));
     let begins = || list.allocs.iter().find(|alloc| alloc.id.starts_with(name));

@@ -42,8 +42,8 @@ impl MetricsCommand {
                 let refused = |e: ConfigError| CliError::new(CliExit::InvalidFile, chain(&e));
                 let config = ConfigSources::default().with_environment().load().map_err(refused)?;
                 session.remark(&match none.is_unreachable() {
-                    true => "no agent runs: one pass of our own".to_owned(),
-                    false => format!("no agent can be asked: one pass of our own\n  {}", none.why()),
+                    true => "no agent runs: one pass without an agent".to_owned(),
+                    false => format!("no agent can be queried: one pass without an agent\n  {}", none.why()),
                 });
                 daemon::one_pass(&config, format).map_err(|e| CliError::failed(chain(&e)))?
             }

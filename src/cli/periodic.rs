@@ -9,7 +9,7 @@ use crate::api::LaunchAnswer;
 ///
 /// Examples: `allostat periodic force backup`, `allostat periodic force --detach backup`
 ///
-/// Launches it whatever its schedule says, and whatever of it runs. Waits until the launched job is done, and exits
+/// Launches it regardless of its schedule, and of what of it runs. Waits until the launched job is done, and exits
 /// with its result. Ctrl-C detaches; the job continues.
 #[derive(Debug, clap::Args)]
 pub struct PeriodicCommand {

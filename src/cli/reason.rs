@@ -3,8 +3,8 @@
 use super::api_types::{AllocRow, AllocTaskRow, ExitRow};
 use super::human;
 use super::output::{Style, printable};
-use crate::model::signal;
-use crate::model::task::{ExitStatus, Outcome};
+use crate::model::exit_text;
+use crate::model::task::Outcome;
 use crate::model::units::{Nanos, Timestamp};
 
 /// So many restarts with the last failure so long ago are a crash loop, also while the task runs.
@@ -20,33 +20,9 @@ pub struct MemoryPeak {
     pub limit: Option<u64>,
 }
 
-/// `exit 3`, `OOM killed`, `signal 9 (SIGKILL)`, `stopped on request`, `signal 9 (SIGKILL); Result: timeout`.
+/// `exit 3`, `OOM killed`, `signal 9 (SIGKILL); Result: timeout`, for a terminal.
 pub fn exit(exit: &ExitRow) -> String {
-    let result = exit.result.and_then(|result| result.word_unlike(&exit.status));
-    let result = result.map_or_else(String::new, |word| format!("; Result: {word}"));
-    match exit.oom_kills {
-        // Its main process went on, or ended in another way.
-        Some(1..) if exit.outcome != Outcome::Oom => {
-            format!("{}{result}; a process in it was OOM killed", ending(exit))
-        }
-        Some(_) | None => ending(exit) + &result,
-    }
-}
-
-fn ending(exit: &ExitRow) -> String {
-    match (&exit.status, exit.outcome) {
-        (_, Outcome::Oom) => "OOM killed".to_owned(),
-        (ExitStatus::Code(code), Outcome::Killed) => format!("stopped on request (exit {code})"),
-        (ExitStatus::Code(code), _) => format!("exit {code}"),
-        (ExitStatus::Signal(_), Outcome::Killed) => "stopped on request".to_owned(),
-        (ExitStatus::Signal(number), _) => match signal::name(*number) {
-            Some(name) => format!("signal {number} ({name})"),
-            None => format!("signal {number}"),
-        },
-        (ExitStatus::NotStarted(_), Outcome::Killed) => "stopped before it started".to_owned(),
-        (ExitStatus::NotStarted(why), _) => format!("not started: {}", printable(why)),
-        (ExitStatus::Unknown(why), _) => format!("lost: {}", printable(why)),
-    }
+    printable(&exit_text::described(&exit.status, exit.outcome, exit.oom_kills, exit.result))
 }
 
 /// The same; an OOM kill with the memory that it was about.
@@ -176,16 +152,6 @@ mod tests {
         assert_eq!(words("complete", &stopped).unwrap(), "stopped on request");
         let done = json!({ "state": "dead", "last_exit": exit("success", &json!({ "code": 0 })) });
         assert_eq!(words("complete", &done), None);
-    }
-
-    #[test]
-    fn exit_text_reports_an_oom_killed_child() {
-        let words = |outcome: &str, kills: u64| {
-            let row = json!({ "outcome": outcome, "status": { "code": 0 }, "finished_at": 1, "oom_kills": kills });
-            super::exit(&serde_json::from_value(row).unwrap())
-        };
-        assert_eq!(words("success", 1), "exit 0; a process in it was OOM killed");
-        assert_eq!((words("success", 0), words("oom", 1)), ("exit 0".to_owned(), "OOM killed".to_owned()));
     }
 
     #[test]

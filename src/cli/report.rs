@@ -95,13 +95,13 @@ fn covers(report: &UsageReport, now: Timestamp) -> String {
     match report.oldest_record_at {
         Some(oldest) if oldest > report.since => {
             text.push_str(&format!(
-                "; nothing is on record from before {} UTC ({})",
+                "; nothing is recorded from before {} UTC ({})",
                 human::date_and_time(oldest),
                 human::ago(oldest, now)
             ));
         }
         Some(_) => {}
-        None => text.push_str("; no end is on record"),
+        None => text.push_str("; no end is recorded"),
     }
     if report.totals.unmeasured > 0 {
         text.push_str(&format!("; {} not measured in full", count(report.totals.unmeasured, "alloc")));
@@ -397,6 +397,6 @@ mod tests {
         let report = UsageReport { since: day(10), oldest_record_at: Some(day(12)), ends: 4, ..UsageReport::default() };
         let text = covers(&report, day(13));
         assert!(text.contains("4 allocs that ended since 1970-01-11") && text.contains("before 1970-01-13"), "{text}");
-        assert!(covers(&UsageReport::default(), day(13)).contains("no end is on record"));
+        assert!(covers(&UsageReport::default(), day(13)).contains("no end is recorded"));
     }
 }

@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use super::api_types::{AllocRow, ExitRow, short};
+use super::api_types::{AllocRow, short};
 use super::exit::{CliError, CliExit, CliResult};
 use super::follow::{AllocFollower, FollowEnd};
 use super::inputs::Variables;
-use super::output::{Style, printable};
+use super::output::{Paint, Style, printable};
 use super::progress::{ProgressLine, ProgressWriter};
 use super::width::wrapped;
-use super::{CliSession, complete, follow, human, last_output, output, parents, plan, updates};
+use super::{CliSession, complete, follow, human, last_output, output, parents, plan, reason, updates};
 use crate::api::{LaunchAnswer, Submitted, encode};
 use crate::model::job::JobKind;
 use crate::model::migration::MigrationFailure;
@@ -30,7 +30,7 @@ pub struct RunCommand {
     /// Submit and return; print the IDs of the new allocs
     #[arg(long)]
     detach: bool,
-    /// Wait until a service is healthy, as its `update` says: after min_healthy_time, until healthy_deadline at most
+    /// Wait until a service is healthy, by its `update`: after min_healthy_time, until healthy_deadline at most
     #[arg(long, conflicts_with = "detach")]
     wait: bool,
     /// Take over the data of an ended alloc of another agent; PEER is one of the agent's migrate.peers
@@ -235,10 +235,10 @@ fn until(
                 .remark(&format!("detached; it goes on: `allostat status` shows it, `allostat stop {stop}` ends it"));
             Ok(CliExit::Done)
         }
-        FollowEnd::Done(allocs) if goal == Goal::Done => finish(session, &allocs),
+        FollowEnd::Done(allocs) if goal == Goal::Done => finish(session, follow, &allocs),
         FollowEnd::Done(allocs) if allocs.iter().any(AllocRow::has_failed) => {
             let last = allocs.iter().find(|alloc| alloc.has_failed());
-            let last = last.map(|alloc| last_output::of_tasks(alloc, output::screen(), session.paint));
+            let last = last.map(|alloc| last_output_of(follow, alloc, session.paint));
             write!(session.out, "{}", last.unwrap_or_default())?;
             Err(failed(job, &allocs))
         }
@@ -253,12 +253,18 @@ fn until(
     }
 }
 
+/// The last lines of a failed alloc. The list of several allocs has none, so they are requested alone.
+fn last_output_of(follow: &mut AllocFollower<'_>, alloc: &AllocRow, paint: Paint) -> String {
+    let whole = follow.agent().get::<AllocRow>(&format!("/v1/allocs/{}", encode(&alloc.id)));
+    last_output::of_tasks(whole.as_ref().unwrap_or(alloc), output::screen(), paint)
+}
+
 /// An alloc of a service has failed before it ran.
 fn failed(job: &str, allocs: &[AllocRow]) -> CliError {
     let failed: Vec<&AllocRow> = allocs.iter().filter(|alloc| alloc.has_failed()).collect();
     let hint = failed.first().map(|alloc| {
         let id = printable(alloc.short());
-        let why = format!("`allostat events {id}` says why");
+        let why = format!("`allostat events {id}` shows the reason");
         match alloc.rescheduling(follow::now()) {
             Some(next) => format!("{why}; {next}: `allostat stop {id}` cancels that"),
             None => why,
@@ -319,7 +325,7 @@ fn agent_lost(error: CliError, job: &str, allocs: &[String]) -> CliError {
 }
 
 /// The result of a batch job: that of its first task that failed. What failed later may have failed of that.
-fn finish(session: &mut CliSession<'_>, allocs: &[AllocRow]) -> CliResult {
+fn finish(session: &mut CliSession<'_>, follow: &mut AllocFollower<'_>, allocs: &[AllocRow]) -> CliResult {
     let tasks = || allocs.iter().flat_map(|a| a.tasks.iter().map(move |(name, task)| (a, name, task)));
     let failed = tasks().filter(|(_, _, task)| task.failed);
     let Some((alloc, name, task)) = failed.min_by_key(|(_, _, task)| task.finished_at) else {
@@ -332,9 +338,9 @@ fn finish(session: &mut CliSession<'_>, allocs: &[AllocRow]) -> CliResult {
         writeln!(session.out, "{}", session.paint.paint(Style::Green, "complete"))?;
         return Ok(CliExit::Done);
     };
-    let what = task.last_exit.as_ref().map_or("never ran".to_owned(), describe);
-    writeln!(session.out, "{} task {name} of {} {what}", session.paint.paint(Style::Red, "failed:"), alloc.short())?;
-    write!(session.out, "{}", last_output::of_tasks(alloc, output::screen(), session.paint))?;
+    let what = task.last_exit.as_ref().map_or("never ran".to_owned(), reason::exit);
+    writeln!(session.out, "{} task {name} of {}: {what}", session.paint.paint(Style::Red, "failed:"), alloc.short())?;
+    write!(session.out, "{}", last_output_of(follow, alloc, session.paint))?;
     Ok(match task.last_exit.as_ref().map(|e| &e.status) {
         Some(ExitStatus::Code(code)) if *code > 0 => CliExit::Task(*code),
         Some(ExitStatus::Signal(signal)) => CliExit::Task(128u8.saturating_add(*signal)),
@@ -342,55 +348,9 @@ fn finish(session: &mut CliSession<'_>, allocs: &[AllocRow]) -> CliResult {
     })
 }
 
-/// `exited with 3`, `was OOM killed`. Whom the OOM killer chose may be a child, after which the task went
-/// on.
-pub fn describe(exit: &ExitRow) -> String {
-    let how = how(&exit.status, exit.outcome);
-    match exit.oom_kills {
-        Some(1..) if exit.outcome != Outcome::Oom => format!("{how}; a process in it was OOM killed"),
-        Some(_) | None => how,
-    }
-}
-
-fn how(status: &ExitStatus, outcome: Outcome) -> String {
-    match (status, outcome) {
-        (ExitStatus::Signal(_), Outcome::Oom) => "was OOM killed".to_owned(),
-        (ExitStatus::Code(code), Outcome::Oom) => format!("was OOM killed (exit code {code})"),
-        (ExitStatus::Code(code), _) => format!("exited with {code}"),
-        (ExitStatus::Signal(signal), Outcome::Killed) => format!("was stopped by signal {signal}"),
-        (ExitStatus::Signal(signal), _) => format!("was ended by signal {signal}"),
-        (ExitStatus::NotStarted(_), Outcome::Killed) => "was stopped before it was started".to_owned(),
-        (ExitStatus::NotStarted(why), _) => format!("could not be started: {}", printable(why)),
-        (ExitStatus::Unknown(why), _) => format!("ended unseen: {}", printable(why)),
-    }
-}
-
-/// Promise (Observed workloads): A container whose child was OOM killed ends with its own code, and the kill is
-/// reported
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::units::Timestamp;
-
-    #[test]
-    fn oom_killed_exit_is_described_with_its_exit_code_if_any() {
-        let shown = |status, outcome, oom_kills| {
-            describe(&ExitRow {
-                status,
-                outcome,
-                oom_kills,
-                finished_at: Timestamp(1),
-                result: None,
-                last_output: None,
-            })
-        };
-        assert_eq!(shown(ExitStatus::Signal(9), Outcome::Oom, Some(1)), "was OOM killed");
-        assert_eq!(shown(ExitStatus::Code(137), Outcome::Oom, Some(2)), "was OOM killed (exit code 137)");
-        assert_eq!(shown(ExitStatus::Code(137), Outcome::Error, Some(0)), "exited with 137");
-        let of_a_child = "exited with 0; a process in it was OOM killed";
-        assert_eq!(shown(ExitStatus::Code(0), Outcome::Success, Some(1)), of_a_child);
-        assert_eq!(shown(ExitStatus::Code(0), Outcome::Success, None), "exited with 0");
-    }
 
     #[test]
     fn error_after_a_lost_agent_names_the_allocs_and_how_to_follow_them() {

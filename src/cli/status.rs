@@ -271,7 +271,7 @@ pub(super) fn detail(alloc: &AllocRow, uses: &AllocUses, now: Timestamp, screen:
 const GENERAL: [&str; 6] = [
     "all tasks have completed",
     "failed tasks",
-    "it was asked to stop",
+    "it was requested to stop",
     "no tasks are running yet",
     "not placed",
     "tasks are running",

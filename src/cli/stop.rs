@@ -84,7 +84,7 @@ impl StopCommand {
         }
         if let Some(why) = unsaved {
             session.remark(&format!(
-                "warning: the stop is not on record: {why}\nan agent that dies before the disk works again restarts \
+                "warning: the stop is not recorded: {why}\nan agent that dies before the disk works again restarts \
                  what is stopped now"
             ));
         }
@@ -163,13 +163,12 @@ fn abandoned(stuck: &[&AllocRow]) -> CliError {
     let tasks: Vec<String> =
         stuck.iter().flat_map(|a| a.may_run.iter().map(|task| format!("{} {task}", a.short()))).collect();
     let allocs = human::count(stuck.len(), "alloc");
-    CliError::failed(format!("gave up {allocs}; these tasks may still run: {}", tasks.join(", "))).hint(
-        "the agent goes on ending them; `allostat gc` removes them when they are gone, and says so while they are not",
-    )
+    CliError::failed(format!("gave up {allocs}; these tasks may still run: {}", tasks.join(", ")))
+        .hint("the agent goes on ending them; `allostat gc` removes them when they are gone, and names them until then")
 }
 
 fn requested_text(ids: &[String]) -> String {
-    format!("asked {} to stop", human::count(ids.len(), "alloc"))
+    format!("requested {} to stop", human::count(ids.len(), "alloc"))
 }
 
 /// Promise (Input validation): `stop` of many allocs requests in parallel; failed requests are repeated, one by one

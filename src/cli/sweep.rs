@@ -13,7 +13,7 @@ use crate::host::cgroup::Cgroup;
 use crate::host::hierarchy::Layout;
 use crate::host::process::{self, Process};
 use crate::host::roots::Roots;
-use crate::host::systemd::{Manager, SystemdUnit};
+use crate::host::systemd::{SystemdManager, SystemdUnit};
 use crate::host::{tree, untrusted};
 use crate::model::id::CgroupPath;
 use crate::runner::datadir;
@@ -70,7 +70,7 @@ impl SweepCommand {
             left.push(error.to_string());
         }
         // With the manager that keeps it.
-        if let Some(Err(error)) = scope.map(|(name, _)| Manager::User.stop(&name)) {
+        if let Some(Err(error)) = scope.map(|(name, _)| SystemdManager::User.stop(&name)) {
             left.push(error);
         }
         if let Err(error) = datadir::unmount_all_secrets(&data_dir(&self.dir)) {
@@ -95,7 +95,7 @@ pub fn data_dir(dir: &Path) -> PathBuf {
 /// The scope of systemd that an ordinary user's demo has made, if it is still there.
 fn scope(dir: &Path) -> Option<(String, SystemdUnit)> {
     let name = daemon::scope_name(&data_dir(dir));
-    let unit = daemon::has_scope_of_user().then(|| Manager::User.unit(&name).ok()).flatten()?;
+    let unit = daemon::has_scope_of_user().then(|| SystemdManager::User.unit(&name).ok()).flatten()?;
     unit.active.then_some((name, unit))
 }
 

@@ -158,6 +158,6 @@ fn grouping(text: &str) -> Result<Grouping, String> {
         "none" => Ok(Grouping::None),
         "workload" => Ok(Grouping::Workload),
         "source" => Ok(Grouping::Source),
-        _ => Err("rows are put together by workload or by source".to_owned()),
+        _ => Err("rows are grouped by workload or by source".to_owned()),
     }
 }

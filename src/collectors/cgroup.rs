@@ -9,10 +9,10 @@ use std::time::Instant;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use super::file_replacement::{FileReplacement, PassRow, RowUse};
 use super::memory::ANCESTOR_LIMIT;
 use super::pass_rows::PassRows;
 use super::raw::{AncestorLimit, RawValues};
-use super::row_source::{PassRow, RowSource, RowUse};
 use super::sampling::{ErrorReason, FdRank, SamplingContext};
 use super::scratch::{self, Scratch};
 use super::subjects::files;
@@ -96,9 +96,9 @@ impl<'a> CgroupRows<'a> {
         row.filter(|_| self.are_all || slot.file.when == ChangeTrigger::Tick)
     }
     /// Fills `raw` from the row as the file would. `false`: the file must be read.
-    fn replace(&self, row_source: RowSource, file: &KernelFile, raw: &mut RawValues, row: PassRow<'_>) -> bool {
+    fn replace(&self, replacement: FileReplacement, file: &KernelFile, raw: &mut RawValues, row: PassRow<'_>) -> bool {
         // A managed task outlives the agent. The next agent must not show less CPU time than the file had printed.
-        (self.is_observed || !row_source.depends_on_printed()) && self.row_trust.replaces(file, raw, row)
+        (self.is_observed || !replacement.depends_on_printed()) && self.row_trust.replaces(file, raw, row)
     }
 }
 
@@ -190,8 +190,10 @@ impl CgroupFiles {
             return;
         }
         let budget = &self.sampling.budget;
-        for slot in
-            self.slots.iter_mut().filter(|slot| slot.up == 0 && slot.file.row_source.is_some_and(|t| t.replaces_file()))
+        for slot in self
+            .slots
+            .iter_mut()
+            .filter(|slot| slot.up == 0 && slot.file.replacement.is_some_and(|t| t.replaces_file()))
         {
             let Some(rank) = slot.rank.replace(FdRank::Replaced) else { continue };
             budget.release_need(rank);
@@ -244,7 +246,7 @@ impl CgroupFiles {
     pub(super) fn show_settings(&self, rows: &CgroupRows<'_>) -> bool {
         let is_shown = |slot: &FileSlot| {
             let fingerprint =
-                rows.of(slot).zip(slot.file.row_source).and_then(|(row, row_source)| row_source.fingerprint(row));
+                rows.of(slot).zip(slot.file.replacement).and_then(|(row, replacement)| replacement.fingerprint(row));
             slot.file.when == ChangeTrigger::Set && fingerprint.is_some()
         };
         self.slots.iter().any(is_shown)
@@ -252,6 +254,10 @@ impl CgroupFiles {
     /// The cgroup's inode in a hierarchy. `None`: it does not exist there.
     pub(super) fn inode_in(&self, hierarchy: usize) -> Option<u64> {
         self.directories.iter().find(|place| place.hierarchy == hierarchy).map(|place| place.inode)
+    }
+
+    pub(super) fn inodes(&self) -> Box<[(usize, u64)]> {
+        self.directories.iter().map(|place| (place.hierarchy, place.inode)).collect()
     }
 
     /// Whether the path still leads to the same cgroup in every hierarchy.
@@ -332,19 +338,19 @@ impl CgroupFiles {
             return Ok(());
         }
         let row = rows.filter(|_| slot.up == 0).and_then(|rows| rows.of(slot));
-        let fingerprint = match (row, slot.file.row_source) {
-            (Some(row), Some(row_source)) => {
+        let fingerprint = match (row, slot.file.replacement) {
+            (Some(row), Some(replacement)) => {
                 // The row does not contain limits of ancestor cgroups.
-                let above = due.set && matches!(row_source.how, RowUse::StatLines);
+                let above = due.set && matches!(replacement.how, RowUse::StatLines);
                 // A value that was 0 in every comparison may be at another offset in the kernel's struct.
                 let unconfirmed = due.set && rows.is_some_and(|rows| rows.row_trust.has_unconfirmed(slot.file));
-                if !above && !unconfirmed && rows.is_some_and(|rows| rows.replace(row_source, slot.file, raw, row)) {
+                if !above && !unconfirmed && rows.is_some_and(|rows| rows.replace(replacement, slot.file, raw, row)) {
                     // The recorded fingerprint belongs to an older content of the file.
                     self.fingerprints.retain(|(slot, _)| *slot != index);
                     return Ok(());
                 }
                 // A row that contradicts its file may stay the same while the file changes.
-                rows.filter(|rows| rows.row_trust.trusts(slot.file)).and_then(|_| row_source.fingerprint(row))
+                rows.filter(|rows| rows.row_trust.trusts(slot.file)).and_then(|_| replacement.fingerprint(row))
             }
             (None, _) | (_, None) => None,
         };
@@ -510,9 +516,9 @@ impl Drop for CgroupFiles {
 
 /// Priority of the file's descriptor. For managed tasks, files whose value depends on what was printed are always read.
 fn rank(file: &KernelFile, of_alloc: bool, passed: bool) -> FdRank {
-    let is_replaced = |row_source: RowSource| row_source.replaces_file() && !row_source.depends_on_printed();
+    let is_replaced = |replacement: FileReplacement| replacement.replaces_file() && !replacement.depends_on_printed();
     match file.when {
-        _ if passed && file.row_source.is_some_and(is_replaced) => FdRank::Replaced,
+        _ if passed && file.replacement.is_some_and(is_replaced) => FdRank::Replaced,
         ChangeTrigger::Tick if of_alloc => FdRank::Regular,
         ChangeTrigger::Tick => FdRank::Probe,
         ChangeTrigger::Asleep if of_alloc => FdRank::Moving,
@@ -543,8 +549,9 @@ mod tests {
 
     #[test]
     fn rank_of_files_always_read_for_managed_tasks_does_not_depend_on_the_pass() {
-        let read: Vec<&KernelFile> =
-            files().filter(|file| file.row_source.is_some_and(|row_source| row_source.depends_on_printed())).collect();
+        let read: Vec<&KernelFile> = files()
+            .filter(|file| file.replacement.is_some_and(|replacement| replacement.depends_on_printed()))
+            .collect();
         assert!(!read.is_empty());
         for file in read {
             assert_eq!(rank(file, false, true), rank(file, false, false), "{}", file.name);

@@ -15,8 +15,8 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use super::exit_self_test::{self, TestedHierarchy};
+use super::file_replacement::{FileReplacement, PassRow, RowUse};
 use super::kernel_pass::{DESCRIPTION, ITERATOR, KernelPass, KernelPassError};
-use super::row_source::{PassRow, RowSource, RowUse};
 use super::subjects::files;
 use super::table;
 use crate::host::bpf::{self, KernelRows, LatestByKey, RecordRing};
@@ -100,8 +100,8 @@ impl CgroupEndTracer {
         let btf = Btf::parse(description)?;
         let hierarchies = hierarchies(roots, layout)?;
         let values: Vec<RowValue> = files()
-            .filter_map(source_at_end)
-            .flat_map(|row_source| row_source.values)
+            .filter_map(replacement_at_end)
+            .flat_map(|replacement| replacement.values)
             .copied()
             .chain([RowValue::Dying])
             .collect();
@@ -162,11 +162,11 @@ impl AsFd for CgroupEndTracer {
     }
 }
 
-/// The row source of a file whose last value a record contains.
-pub(super) fn source_at_end(file: &'static table::KernelFile) -> Option<&'static RowSource> {
-    let row_source = file.row_source.as_ref().filter(|_| file.is_read_at_end())?;
-    let is_summed_later = row_source.values.contains(&RowValue::PressureEnabled);
-    (matches!(row_source.how, RowUse::Values(_)) && !is_summed_later).then_some(row_source)
+/// How rows replace a file whose last value an end record contains.
+pub(super) fn replacement_at_end(file: &'static table::KernelFile) -> Option<&'static FileReplacement> {
+    let replacement = file.replacement.as_ref().filter(|_| file.is_read_at_end())?;
+    let is_summed_later = replacement.values.contains(&RowValue::PressureEnabled);
+    (matches!(replacement.how, RowUse::Values(_)) && !is_summed_later).then_some(replacement)
 }
 
 /// Hierarchies to report, by kernel hierarchy ID.

@@ -1,5 +1,5 @@
 //! The kernel pass: at each tick a BPF program walks each hierarchy and writes one row per cgroup below the agent's
-//! parent cgroup. Files with all values in the row (`row_source`) are not read; all other files are.
+//! parent cgroup. Files whose values are all in the row (`FileReplacement`) are not read; all other files are.
 //!
 //! ```text
 //! tick ── flush: the parent's memory.stat and cpu.stat ── walk: probe values only ── rows, valid for this tick
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use super::pass_rows::{HierarchyRows, InodeIndex, PassRows, RowWords};
+use super::pass_rows::{HierarchyRows, InodeIndex, PassRows, RowBuffer};
 use super::subjects::files;
 use super::trust::{self, RowCheck, RowTrust};
 use crate::host::bpf::{self, BpfError, CgroupWalk, KernelRows};
@@ -117,21 +117,21 @@ pub struct KernelPass {
     per_cpu_offsets: Vec<u64>,
 }
 
-/// The readers that a pass serves.
+/// Which readers a pass serves: its rows are read for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReaderScope {
+pub enum ReaderSelection {
     All,
     Managed,
     Observed,
 }
 
-impl ReaderScope {
+impl ReaderSelection {
     /// The counters of these readers.
     fn counts(self, counts: &[AtomicUsize; 2]) -> &[AtomicUsize] {
         match self {
-            ReaderScope::All => counts,
-            ReaderScope::Managed => &counts[..1],
-            ReaderScope::Observed => &counts[1..],
+            ReaderSelection::All => counts,
+            ReaderSelection::Managed => &counts[..1],
+            ReaderSelection::Observed => &counts[1..],
         }
     }
 }
@@ -244,18 +244,18 @@ impl KernelPass {
 
     /// Walks all hierarchies, for readings of these readers at `now`. Blocks for about a microsecond per cgroup. A
     /// hierarchy that cannot be walked has no rows, and is tried again at the next pass.
-    pub fn take(&self, layout: &Layout, now: Instant, readers: ReaderScope) {
+    pub fn take(&self, layout: &Layout, now: Instant, readers: ReaderSelection) {
         self.take_or_all(layout, now, readers, false);
     }
     /// Like [`KernelPass::take`], always with all values: for benchmarks.
     pub fn take_all(&self, layout: &Layout, now: Instant) {
-        self.take_or_all(layout, now, ReaderScope::All, true);
+        self.take_or_all(layout, now, ReaderSelection::All, true);
     }
     /// Whether the next pass is a full walk in any case. All readers should be read then, because none needs its files.
     pub fn is_due(&self, now: Instant) -> bool {
         lock(&self.state).is_due(now)
     }
-    fn take_or_all(&self, layout: &Layout, now: Instant, readers: ReaderScope, all: bool) {
+    fn take_or_all(&self, layout: &Layout, now: Instant, readers: ReaderSelection, all: bool) {
         let mut state = lock(&self.state);
         let mut buffer = [0; 4096];
         for flush in &self.flushes {
@@ -268,7 +268,7 @@ impl KernelPass {
         let moved: usize = readers.counts(&self.moved).iter().map(|count| count.swap(0, Ordering::Relaxed)).sum();
         let all = all || moved * ROWS_PER_CHANGE > state.count || state.is_due(now);
         // Readers that are left out of this pass read their files when they are due.
-        if all && readers == ReaderScope::All {
+        if all && readers == ReaderSelection::All {
             state.next_whole = Some(now + FULL_WALK_INTERVAL);
         }
         let mut rows = state.walk(now, all);
@@ -304,7 +304,7 @@ impl KernelPass {
     }
 
     /// A reader of this kind saw a change.
-    pub(super) fn note_moved(&self, readers: ReaderScope) {
+    pub(super) fn note_moved(&self, readers: ReaderSelection) {
         for count in readers.counts(&self.moved) {
             count.fetch_add(1, Ordering::Relaxed);
         }
@@ -409,7 +409,7 @@ impl HierarchyWalk {
             self.index = Arc::new(InodeIndex::of(ids().collect()));
             self.changes = self.changes.map(|changes| changes + 1);
         }
-        let words = RowWords::Kernels(Arc::clone(&self.rows));
+        let words = RowBuffer::Kernels(Arc::clone(&self.rows));
         Some(HierarchyRows { plan: Arc::clone(&self.plan), words, index: Arc::clone(&self.index) })
     }
 
@@ -459,8 +459,8 @@ fn replaced_values(layout: &Layout, hierarchy: &Hierarchy, probes: bool) -> Vec<
     };
     files()
         .filter(here)
-        .filter_map(|file| file.row_source.as_ref())
-        .flat_map(|row_source| row_source.values)
+        .filter_map(|file| file.replacement.as_ref())
+        .flat_map(|replacement| replacement.values)
         .copied()
         .collect()
 }

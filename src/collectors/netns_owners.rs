@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::network::Counts;
+use super::network::TrafficCounts;
 use crate::telemetry::lock;
 
 /// State of one namespace.
@@ -13,19 +13,19 @@ struct NamespaceState {
     /// Process and ID of the task that reports its traffic. `None`: no task does.
     owner: Option<(u32, u64)>,
     /// Counters at the last report.
-    last_counts: Option<Counts>,
+    last_counts: Option<TrafficCounts>,
 }
 
 /// The task that reports the traffic of each network namespace. Concurrency: any thread; a short lock at each reading
 /// of a task with its own namespace.
 #[derive(Debug, Default)]
-pub(super) struct NamespaceOwners {
+pub(super) struct NetnsOwners {
     /// By inode. Inode numbers are reused, so it holds at most as many entries as namespaces existed at a time.
     known: Mutex<HashMap<u64, NamespaceState>>,
     next: AtomicU64,
 }
 
-impl NamespaceOwners {
+impl NetnsOwners {
     /// An ID for one more task with its own network namespace.
     pub(super) fn new_id(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
@@ -50,7 +50,7 @@ impl NamespaceOwners {
     }
 
     /// Records the task's counters. Returns those recorded before, by any task.
-    pub(super) fn record(&self, namespace: u64, id: u64, counts: Counts) -> Option<Counts> {
+    pub(super) fn record(&self, namespace: u64, id: u64, counts: TrafficCounts) -> Option<TrafficCounts> {
         let mut known = lock(&self.known);
         let known = known.get_mut(&namespace).filter(|known| known.owner.is_some_and(|(_, owner)| owner == id))?;
         known.last_counts.replace(counts)
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn namespace_traffic_is_reported_by_one_task_and_by_another_after_it_ends() {
-        let networks = NamespaceOwners::default();
+        let networks = NetnsOwners::default();
         let lives = |_| Some(7);
         assert!(networks.claim(7, (100, 1), lives));
         assert!(!networks.claim(7, (200, 2), lives) && networks.claim(7, (100, 1), lives));

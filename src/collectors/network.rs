@@ -20,8 +20,8 @@ pub(super) const FIELDS: [Field; 8] = [
     Field::network_transmit_drops,
 ];
 
-/// In the order of [`FIELDS`].
-pub(super) type Counts = [u64; FIELDS.len()];
+/// Traffic counters of one network namespace, in the order of [`FIELDS`].
+pub(super) type TrafficCounts = [u64; FIELDS.len()];
 
 const MEASURES: &[Measure<Usage>] = &[
     network(FIELDS[0], "Bytes received in the network namespace, without loopback.")

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::row_source::PassRow;
+use super::file_replacement::PassRow;
 use crate::host::bpf::KernelRows;
 use crate::kernel::bpf::walk::RowPlan;
 use crate::model::measure::ChangeTrigger;
@@ -44,23 +44,23 @@ pub(super) struct PassRows {
 #[derive(Debug)]
 pub(super) struct HierarchyRows {
     pub(super) plan: Arc<RowPlan>,
-    pub(super) words: RowWords,
+    pub(super) words: RowBuffer,
     pub(super) index: Arc<InodeIndex>,
 }
 
-/// The rows, one after the other.
+/// The buffer that holds the rows of one hierarchy, one after the other.
 #[derive(Debug)]
-pub(super) enum RowWords {
-    /// The buffer that the kernel fills: the next walk waits until it is released.
+pub(super) enum RowBuffer {
+    /// Filled by the kernel: the next walk waits until it is released.
     Kernels(Arc<KernelRows>),
     Copied(Vec<u64>),
 }
 
-impl RowWords {
+impl RowBuffer {
     pub(super) fn get(&self) -> &[u64] {
         match self {
-            RowWords::Kernels(rows) => rows.rows(),
-            RowWords::Copied(words) => words,
+            RowBuffer::Kernels(rows) => rows.rows(),
+            RowBuffer::Copied(words) => words,
         }
     }
 }
@@ -84,7 +84,7 @@ impl PassRows {
     /// Copies the rows, to compare them with those of the next pass.
     pub(super) fn copied(mut self) -> PassRows {
         for hierarchy in self.hierarchies.iter_mut().flatten() {
-            hierarchy.words = RowWords::Copied(hierarchy.words.get().to_vec());
+            hierarchy.words = RowBuffer::Copied(hierarchy.words.get().to_vec());
         }
         self
     }
@@ -99,7 +99,7 @@ impl PassRows {
                 words.extend_from_slice(hierarchy.words.get().get(from..from + width)?);
                 ids.push(*id);
             }
-            let (plan, words) = (Arc::clone(&hierarchy.plan), RowWords::Copied(words));
+            let (plan, words) = (Arc::clone(&hierarchy.plan), RowBuffer::Copied(words));
             Some(HierarchyRows { plan, words, index: Arc::new(InodeIndex::of(ids)) })
         };
         let hierarchies = self.hierarchies.iter().enumerate().map(of).collect();

@@ -13,14 +13,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::cgroup::{CgroupFiles, DueFiles, StaleCgroup};
+use super::file_replacement::{FileReplacement, RowUse};
 use super::kernel_ends::{self, EndedCgroup};
-use super::kernel_pass::ReaderScope;
+use super::kernel_pass::ReaderSelection;
 use super::nested_oom;
-use super::netns_owners::NamespaceOwners;
+use super::netns_owners::NetnsOwners;
 use super::pass_rows::PassRows;
 use super::process;
 use super::raw::RawValues;
-use super::row_source::{RowSource, RowUse};
 use super::sampling::SamplingContext;
 use super::scratch::{self, Scratch};
 use super::subjects::files;
@@ -119,7 +119,7 @@ pub struct TaskReader {
     /// Counters at the first reading, for a reader that starts at 0 there. Unset: counters are absolute.
     baseline: Option<Box<OnceLock<Usage>>>,
     /// Where readings are persisted, for a source that does not keep its counters.
-    store: OnceLock<Box<dyn ReadingStore>>,
+    sink: OnceLock<Box<dyn ReadingSink>>,
 }
 
 /// The last reading of a task, as other threads get it.
@@ -131,11 +131,11 @@ struct LatestReading {
 }
 
 /// Receives each new reading before it becomes visible.
-pub trait ReadingStore: std::fmt::Debug + Send + Sync {
+pub trait ReadingSink: std::fmt::Debug + Send + Sync {
     fn persist(&self, reading: &Reading);
 }
 
-/// What only one read at a time uses.
+/// State that only one read at a time uses.
 #[derive(Debug)]
 struct Inner {
     pace: ReadSchedule,
@@ -292,9 +292,9 @@ impl TaskReader {
         matches!(lock(&self.inner).source, ReadingSource::Cgroup { .. })
     }
     /// Continues from the persisted reading of an earlier reader of the same attempt, and persists new readings.
-    pub fn persist_in(&self, earlier: Option<Reading>, store: Box<dyn ReadingStore>) {
-        // A driver may return the same reader twice for one attempt; the store is already set then.
-        if self.store.set(store).is_err() {
+    pub fn persist_in(&self, earlier: Option<Reading>, sink: Box<dyn ReadingSink>) {
+        // A driver may return the same reader twice for one attempt; the sink is already set then.
+        if self.sink.set(sink).is_err() {
             return;
         }
         let mut latest = lock(&self.latest);
@@ -326,8 +326,8 @@ impl TaskReader {
     }
 
     fn set_latest(&self, reading: Reading) {
-        if let Some(store) = self.store.get() {
-            store.persist(&reading);
+        if let Some(sink) = self.sink.get() {
+            sink.persist(&reading);
         }
         let mut latest = lock(&self.latest);
         if !latest.closed {
@@ -337,8 +337,8 @@ impl TaskReader {
 
     fn new(sampling: &Arc<SamplingContext>, source: ReadingSource) -> TaskReader {
         let inner = Inner { pace: ReadSchedule::default(), source, raw: RawValues::default(), removed: false };
-        let (inner, latest, store) = (Mutex::new(inner), Mutex::default(), OnceLock::new());
-        TaskReader { sampling: Arc::clone(sampling), inner, latest, baseline: None, store }
+        let (inner, latest, sink) = (Mutex::new(inner), Mutex::default(), OnceLock::new());
+        TaskReader { sampling: Arc::clone(sampling), inner, latest, baseline: None, sink }
     }
 
     /// Reads the files that can have changed. `now` decides which are due; `everything` reads all, except an alloc's
@@ -428,13 +428,22 @@ impl TaskReader {
         }
     }
 
+    /// Of its cgroup, by the index of the hierarchy.
+    pub fn inodes(&self) -> Box<[(usize, u64)]> {
+        match &lock(&self.inner).source {
+            ReadingSource::Cgroup { files, .. } => files.inodes(),
+            ReadingSource::Processes(_) | ReadingSource::Reported(_) => Box::default(),
+        }
+    }
+
     /// Applies the final values of a removed cgroup, from the record of one hierarchy. Reads no file.
     pub fn end(&self, ended: &EndedCgroup, at: Timestamp) {
         let mut inner = lock(&self.inner);
         let Some(hierarchy) = self.sampling.layout.hierarchies().get(ended.hierarchy) else { return };
         let pass = self.sampling.kernel_pass();
         for file in files().filter(|file| pass.is_none_or(|pass| pass.row_trust.trusts(file))) {
-            let Some(RowSource { how: RowUse::Values(apply), .. }) = kernel_ends::source_at_end(file) else { continue };
+            let replacement = kernel_ends::replacement_at_end(file);
+            let Some(FileReplacement { how: RowUse::Values(apply), .. }) = replacement else { continue };
             if file.hierarchy.is(&self.sampling.layout, hierarchy) {
                 // Fields that the record lacks keep their last value.
                 let _ = apply(&mut inner.raw, ended.row());
@@ -565,7 +574,7 @@ impl Inner {
             DueFiles { asleep: moved || (update && !on_demand), stirred: moved, ran, set }
         };
         if let Some(pass) = pass.filter(|_| moved || unsettled) {
-            pass.note_moved(if only_reads { ReaderScope::Observed } else { ReaderScope::Managed });
+            pass.note_moved(if only_reads { ReaderSelection::Observed } else { ReaderSelection::Managed });
         }
         if read_due || everything || (all_rows && !moved) {
             self.pace.next_read = Some(now + if first { sampling.stagger(READ_INTERVAL) } else { READ_INTERVAL });
@@ -604,7 +613,7 @@ impl Inner {
         Ok(ReadExtent::All)
     }
 
-    fn close(&mut self, networks: &NamespaceOwners) {
+    fn close(&mut self, networks: &NetnsOwners) {
         self.removed = true;
         if let ReadingSource::Cgroup { files, network, window, .. } = &mut self.source {
             files.close();

@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::disks::DiskNames;
-use super::kernel_pass::{KernelPass, ReaderScope};
-use super::netns_owners::NamespaceOwners;
+use super::kernel_pass::{KernelPass, ReaderSelection};
+use super::netns_owners::NetnsOwners;
 use super::pass_rows::PassRows;
 use super::proc::ProcRoot;
 use super::root_files::RootFiles;
@@ -26,7 +26,7 @@ pub struct SamplingContext {
     /// `None`: `/proc` cannot be opened, so process data is absent.
     pub(super) proc: Option<ProcRoot>,
     pub(super) root_files: RootFiles,
-    pub(super) networks: NamespaceOwners,
+    pub(super) networks: NetnsOwners,
     pub(super) disk_names: DiskNames,
     /// Unset: all values are read from files.
     pass: OnceLock<KernelPass>,
@@ -41,7 +41,7 @@ impl SamplingContext {
     pub fn with_window_peaks(roots: Roots, layout: Layout, budget: FdBudget, windows: bool) -> Arc<SamplingContext> {
         let proc = ProcRoot::open(&roots.proc);
         let (errors, readers, pass) = (ErrorCounts::default(), AtomicU64::new(0), OnceLock::new());
-        let (root_files, networks) = (RootFiles::default(), NamespaceOwners::default());
+        let (root_files, networks) = (RootFiles::default(), NetnsOwners::default());
         let disk_names = DiskNames::new(&roots.sys);
         Arc::new(SamplingContext {
             roots,
@@ -67,10 +67,10 @@ impl SamplingContext {
     }
     /// Runs the kernel pass, if there is one, for readings at `now`. Blocks: see [`KernelPass::take`].
     pub fn take_pass(&self, now: Instant) {
-        self.take_pass_for(now, ReaderScope::All);
+        self.take_pass_for(now, ReaderSelection::All);
     }
     /// Like [`SamplingContext::take_pass`], for some of the readers.
-    pub fn take_pass_for(&self, now: Instant, readers: ReaderScope) {
+    pub fn take_pass_for(&self, now: Instant, readers: ReaderSelection) {
         if let Some(pass) = self.pass.get() {
             pass.take(&self.layout, now, readers);
         }

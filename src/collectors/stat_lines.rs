@@ -11,8 +11,8 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
+use super::file_replacement::PassRow;
 use super::hierarchy::FileHierarchy;
-use super::row_source::PassRow;
 use crate::host::hierarchy::CgroupVersion;
 use crate::kernel::bpf::walk::RowValue;
 use crate::kernel::cgroup::memory_stat::{self, MemoryStat};

@@ -1,8 +1,8 @@
 //! Tables of kernel files: where each file lies, when it can have changed, and how to parse it.
 
+use super::file_replacement::{FileReplacement, file_replacement};
 use super::hierarchy::FileHierarchy;
 use super::raw::RawValues;
-use super::row_source::{RowSource, row_source};
 use crate::kernel::cgroup::limit;
 use crate::kernel::{ParseError, Parsed, text};
 use crate::model::measure::{ChangeTrigger, Measure, Nature, ValueSource};
@@ -28,7 +28,7 @@ pub(super) struct KernelFile {
     /// `false`: another file already provided the value.
     pub(super) needed: fn(&RawValues) -> bool,
     /// How a row of the kernel pass replaces the file, and its index among all files: see [`KernelFile::at`].
-    pub(super) row_source: Option<RowSource>,
+    pub(super) replacement: Option<FileReplacement>,
     pub(super) place: usize,
     /// A file of ancestor cgroups that must be read as well.
     pub(super) above: Option<AncestorFile>,
@@ -82,7 +82,7 @@ impl KernelFile {
             when,
             fields,
             needed: |_| true,
-            row_source: None,
+            replacement: None,
             place: usize::MAX,
             above: None,
             parser: FileParser::Text(parser),
@@ -98,7 +98,7 @@ impl KernelFile {
     }
     /// Assigns the index among all files.
     pub(super) fn at(self, place: usize) -> KernelFile {
-        KernelFile { row_source: row_source(self.hierarchy, self.name), place, ..self }
+        KernelFile { replacement: file_replacement(self.hierarchy, self.name), place, ..self }
     }
     /// The files that contain only the number of this measure.
     pub(super) fn of(measure: &'static Measure<Usage>) -> impl Iterator<Item = KernelFile> {
@@ -113,7 +113,7 @@ impl KernelFile {
                     when,
                     fields,
                     needed,
-                    row_source: None,
+                    replacement: None,
                     place: usize::MAX,
                     above: None,
                     parser,

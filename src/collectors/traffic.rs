@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 
-use super::netns_owners::NamespaceOwners;
-use super::network::{Counts, FIELDS};
+use super::netns_owners::NetnsOwners;
+use super::network::{FIELDS, TrafficCounts};
 use super::proc::ProcRoot;
 use super::sampling::{ErrorReason, SamplingContext};
 use super::scratch::{self, Scratch};
@@ -39,14 +39,14 @@ pub(super) struct TaskTraffic {
 /// State of a namespace that is not the host's.
 #[derive(Debug, Default)]
 struct OwnNamespace {
-    /// ID for [`NamespaceOwners`].
+    /// ID for [`NetnsOwners`].
     id: u64,
     /// The namespace that the task reports.
     namespace: Option<u64>,
     /// Sum over earlier namespaces.
-    ended: Counts,
-    from: Counts,
-    now: Counts,
+    ended: TrafficCounts,
+    from: TrafficCounts,
+    now: TrafficCounts,
 }
 
 impl TaskTraffic {
@@ -107,7 +107,7 @@ impl TaskTraffic {
     }
 
     /// The task ended.
-    pub(super) fn close(&mut self, networks: &NamespaceOwners) {
+    pub(super) fn close(&mut self, networks: &NetnsOwners) {
         if let Some(own) = &mut self.own {
             own.release(networks);
         }
@@ -116,9 +116,9 @@ impl TaskTraffic {
 
 impl OwnNamespace {
     /// `before`: counters that another task reported for this namespace.
-    fn take(&mut self, namespace: u64, counts: Counts, before: Option<Counts>) {
+    fn take(&mut self, namespace: u64, counts: TrafficCounts, before: Option<TrafficCounts>) {
         let is_new = self.namespace != Some(namespace);
-        let fell = |from: &Counts| counts.iter().zip(from).any(|(n, before)| n < before);
+        let fell = |from: &TrafficCounts| counts.iter().zip(from).any(|(n, before)| n < before);
         if is_new {
             self.ended = self.total();
             // Inode numbers are reused: lower counters mean another namespace.
@@ -131,14 +131,14 @@ impl OwnNamespace {
         (self.namespace, self.now) = (Some(namespace), counts);
     }
 
-    fn total(&self) -> Counts {
+    fn total(&self) -> TrafficCounts {
         std::array::from_fn(|at| self.ended[at].saturating_add(self.now[at].saturating_sub(self.from[at])))
     }
 
     /// Releases the namespace, so that another task may report it.
-    fn release(&mut self, networks: &NamespaceOwners) {
+    fn release(&mut self, networks: &NetnsOwners) {
         self.ended = self.total();
-        (self.from, self.now) = (Counts::default(), Counts::default());
+        (self.from, self.now) = (TrafficCounts::default(), TrafficCounts::default());
         if let Some(namespace) = self.namespace.take() {
             networks.close(namespace, self.id);
         }
@@ -155,13 +155,18 @@ fn first_seen(proc: &ProcRoot, scratch: &mut Scratch) -> Option<(u32, u64)> {
 }
 
 /// Sum over all interfaces except loopback. An unparsable line makes the whole sum absent.
-fn carried(sampling: &SamplingContext, proc: &ProcRoot, scratch: &mut Scratch, pid: u32) -> Result<Counts, Errno> {
+fn carried(
+    sampling: &SamplingContext,
+    proc: &ProcRoot,
+    scratch: &mut Scratch,
+    pid: u32,
+) -> Result<TrafficCounts, Errno> {
     let file = scratch::open(proc.root(), format!("{pid}/net/dev"), OFlags::empty())?;
     let (interfaces, error) = net_dev::parse(scratch.read_list(file)?);
     if let Some(error) = error {
         sampling.errors.report(ErrorReason::Parse, || format!("{pid}/net/dev: {error}"));
     }
-    let mut sum = Counts::default();
+    let mut sum = TrafficCounts::default();
     for interface in interfaces.iter().filter(|interface| interface.name != "lo") {
         let (received, sent) = (&interface.received, &interface.sent);
         let counts = [received, sent].map(|t| [t.bytes, t.packets, t.errors, t.dropped]);
@@ -186,7 +191,7 @@ impl ProcRoot {
 mod tests {
     use super::*;
 
-    fn counts(n: u64) -> Counts {
+    fn counts(n: u64) -> TrafficCounts {
         [n; FIELDS.len()]
     }
 
@@ -201,7 +206,7 @@ mod tests {
         assert_eq!(own.total(), counts(160));
         own.take(7, counts(65), Some(counts(60)));
         assert_eq!(own.total(), counts(165));
-        own.release(&NamespaceOwners::default());
+        own.release(&NetnsOwners::default());
         own.take(8, counts(5), None);
         assert_eq!(own.total(), counts(170), "a new namespace starts at 0");
     }
@@ -210,10 +215,10 @@ mod tests {
     fn new_owner_of_a_namespace_starts_where_the_previous_one_ended() {
         let (mut first, mut second) = (OwnNamespace::default(), OwnNamespace::default());
         first.take(7, counts(500), None);
-        first.release(&NamespaceOwners::default());
+        first.release(&NetnsOwners::default());
         second.take(7, counts(504), Some(counts(500)));
         assert_eq!(second.total(), counts(4));
-        second.release(&NamespaceOwners::default());
+        second.release(&NetnsOwners::default());
         first.take(7, counts(510), Some(counts(504)));
         assert_eq!((first.total(), second.total()), (counts(506), counts(4)), "both add up to the traffic");
         // The kernel reuses the inode number of a removed namespace.

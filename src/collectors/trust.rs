@@ -10,10 +10,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
+use super::file_replacement::{PassRow, RowUse};
 use super::memory;
 use super::pass_rows::PassRows;
 use super::raw::RawValues;
-use super::row_source::{PassRow, RowUse};
 use super::stat_lines::MemoryStatLayout;
 use super::subjects::files;
 use super::table::KernelFile;
@@ -73,11 +73,12 @@ impl RowTrust {
         self.unconfirmed(file) != 0
     }
     fn unconfirmed(&self, file: &KernelFile) -> u32 {
-        let Some(row_source) = file.row_source.filter(|row_source| matches!(row_source.how, RowUse::Values(_))) else {
+        let Some(replacement) = file.replacement.filter(|replacement| matches!(replacement.how, RowUse::Values(_)))
+        else {
             return 0;
         };
         let is_printed = |(n, value): (usize, &RowValue)| u32::from(value.is_printed()) << n;
-        let all = row_source.values.iter().take(32).enumerate().map(is_printed).fold(0, |all, one| all | one);
+        let all = replacement.values.iter().take(32).enumerate().map(is_printed).fold(0, |all, one| all | one);
         all & !self.seen.get(file.place).map_or(0, |seen| seen.load(Ordering::Relaxed))
     }
     fn record_confirmed(&self, comparison: &RowComparison) {
@@ -86,7 +87,7 @@ impl RowTrust {
         }
     }
     fn apply_row(&self, file: &KernelFile, raw: &mut RawValues, row: PassRow<'_>) -> Option<()> {
-        match file.row_source?.how {
+        match file.replacement?.how {
             RowUse::Values(apply) => apply(raw, row),
             RowUse::StatLines => {
                 memory::stat(raw, file.hierarchy.version(), &self.lines.read(row)?);
@@ -168,7 +169,7 @@ struct RowComparison {
 /// Bit set of the values of a file that are above 0 in this row. Values that only show whether the file exists are left
 /// out.
 fn more_than_0(file: &KernelFile, row: PassRow<'_>) -> u32 {
-    let values = file.row_source.map_or(&[][..], |row_source| row_source.values).iter().take(32).enumerate();
+    let values = file.replacement.map_or(&[][..], |replacement| replacement.values).iter().take(32).enumerate();
     let of = |(n, value): (usize, &RowValue)| u32::from(row.has_more_than_0(*value)) << n;
     values.map(of).fold(0, |all, one| all | one)
 }
@@ -177,7 +178,7 @@ fn more_than_0(file: &KernelFile, row: PassRow<'_>) -> u32 {
 /// memory.
 fn bare(file: &KernelFile) -> RawValues {
     let mut raw = RawValues { quota: Some(Limit::At(1)), failcnt: Some(0), ..RawValues::default() };
-    if file.row_source.is_some_and(|row_source| matches!(row_source.how, RowUse::StatLines)) {
+    if file.replacement.is_some_and(|replacement| matches!(replacement.how, RowUse::StatLines)) {
         // Inactive memory is visible only as the difference to usage.
         raw.usage.set(Field::memory_usage_bytes, Some(u64::MAX));
     }
@@ -196,7 +197,7 @@ impl FileReading {
         let Some(at) = layout.hierarchies().get(hierarchy) else { return Vec::new() };
         let Ok(inode) = std::fs::metadata(directory).map(|found| found.ino()) else { return Vec::new() };
         let here = |file: &&KernelFile| {
-            file.row_source.is_some_and(|row_source| matches!(row_source.how, RowUse::Values(_) | RowUse::StatLines))
+            file.replacement.is_some_and(|replacement| matches!(replacement.how, RowUse::Values(_) | RowUse::StatLines))
                 && file.hierarchy.is(layout, at)
         };
         let read = |file: &'static KernelFile| {
@@ -205,8 +206,8 @@ impl FileReading {
             match file.apply(&mut raw, Some(&text)) {
                 None => {
                     let lines = file
-                        .row_source
-                        .is_some_and(|row_source| matches!(row_source.how, RowUse::StatLines))
+                        .replacement
+                        .is_some_and(|replacement| matches!(replacement.how, RowUse::StatLines))
                         .then_some(text);
                     Some(FileReading { file, hierarchy, inode, read: raw.finish(), lines })
                 }
@@ -297,8 +298,9 @@ pub(super) fn at_start(
     };
     // A second comparison must confirm the first. Exception: reading user and system time changes what the kernel
     // prints next, so there the first comparison counts.
-    let first_counts =
-        |file_read: &FileReading| file_read.file.row_source.is_some_and(|row_source| row_source.depends_on_printed());
+    let first_counts = |file_read: &FileReading| {
+        file_read.file.replacement.is_some_and(|replacement| replacement.depends_on_printed())
+    };
     let (mut comparisons, mut earlier) = (Vec::new(), Vec::new());
     for is_first in [true, false] {
         let (before, files_read, after) = check(&all);

@@ -61,7 +61,8 @@ fn clashes(config: &Config) -> Vec<Clash> {
         add(&["network.min_dynamic_port", "network.max_dynamic_port"], message);
     }
     if config.api.acting_certificates.iter().any(|name| !name.is_empty()) && config.api.web_config_file.is_none() {
-        let why = "agent.acting_certificates needs agent.web_config_file, which says whose certificates are verified";
+        let why =
+            "agent.acting_certificates needs agent.web_config_file, which has the authorities of its certificates";
         add(&["agent.acting_certificates", "agent.web_config_file"], why.to_owned());
     }
     for (keys, message) in config.migrate.clashes() {
@@ -132,7 +133,7 @@ mod tests {
         let starts = [
             "2:15 telemetry.retention: telemetry.retention_max",
             "5:25 agent.acting_certificates: agent.acting_certificates needs",
-            "8:14 otlp.endpoint: otlp: the endpoint c:4318 says neither",
+            "8:14 otlp.endpoint: otlp: the endpoint c:4318 has neither",
             "11:18 otlp.destination.b.client_key: otlp.destination.b: client_certificate and",
             "12:16 otlp.destination.b.interval: otlp.destination.b.interval (1h0m0s) is longer",
         ];

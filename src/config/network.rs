@@ -9,7 +9,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         stanza: "network",
         key: "min_dynamic_port",
         env: "ALLOSTAT_MIN_DYNAMIC_PORT",
-        about: "The first port that a task can get which asks for no certain one.",
+        about: "The first port for tasks that request none in particular.",
         kind: SettingKind::Whole(1, 65_535, |c, n| c.network.dynamic_ports.0 = u16::try_from(n).unwrap_or(u16::MAX)),
         get: |c| Some(c.network.dynamic_ports.0.to_string()),
     },

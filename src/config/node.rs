@@ -43,7 +43,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         stanza: "node",
         key: "meta",
         env: "ALLOSTAT_NODE_META",
-        about: "Metadata of this node, each as KEY=VALUE: constraints of job files ask for ${meta.KEY}. Default: none.",
+        about: "Metadata of this node, each as KEY=VALUE: constraints of job files use ${meta.KEY}. Default: none.",
         kind: SettingKind::Texts(|c, pairs| {
             let mut meta = std::collections::BTreeMap::new();
             for pair in pairs {

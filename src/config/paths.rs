@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::Config;
 use crate::host::access::{self, open_own, open_secret};
+use crate::runner::drivers;
 use crate::telemetry::otlp::OtlpSignal;
 
 /// What is at a path.
@@ -18,6 +19,8 @@ enum PathRole {
     Secret,
     /// What tasks or other users write to: only the way to it must be closed to others. It has to exist.
     Volume,
+    /// What tasks see: the same, and it may be absent.
+    Shown,
 }
 
 /// A path that is not used, and why.
@@ -43,8 +46,12 @@ pub fn check_paths(config: &Config) -> Result<(), PathError> {
 fn check_places(config: &Config) -> Result<(), PathError> {
     // In the data directory it is as safe as that, which the agent closes first.
     let socket = config.api.socket.as_deref().map(|path| ("agent.socket", path, PathRole::Place));
-    let migrate = [("migrate.ca_file", &config.migrate.ca_file), ("migrate.cert_file", &config.migrate.cert_file)];
-    let migrate = migrate.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?, PathRole::Setting)));
+    let migrate = [
+        ("migrate.ca_file", &config.migrate.ca_file, PathRole::Setting),
+        ("migrate.cert_file", &config.migrate.cert_file, PathRole::Setting),
+        ("migrate.key_file", &config.migrate.key_file, PathRole::Secret),
+    ];
+    let migrate = migrate.into_iter().filter_map(|(name, path, holds)| Some((name, path.as_deref()?, holds)));
     let library =
         config.devices.gpus.library.as_deref().map(|path| ("devices.nvidia_library", path, PathRole::Setting));
     let all = [
@@ -55,7 +62,9 @@ fn check_places(config: &Config) -> Result<(), PathError> {
     let volumes = volumes.map(|volume| ("node.host_volumes", volume.path.as_path(), PathRole::Volume));
     // A user other than root may write keys.
     let keys = config.template.key_dir.as_deref().map(|path| ("template.key_dir", path, PathRole::Volume));
-    all.into_iter().chain(socket).chain(library).chain(volumes).chain(keys).chain(migrate).try_for_each(check)
+    all.into_iter().chain(socket).chain(library).chain(volumes).chain(keys).chain(migrate).try_for_each(check)?;
+    let shown = drivers::shown_paths(&config.drivers.settings);
+    shown.iter().try_for_each(|path| check(("exec.chroot_env", path, PathRole::Shown)))
 }
 
 /// Keys and certificates of pushes.
@@ -87,7 +96,7 @@ fn check((setting, path, holds): (&'static str, &Path, PathRole)) -> Result<(), 
         }
         PathRole::Setting => open_own(path).map(drop),
         PathRole::Secret => open_secret(path).map(drop),
-        PathRole::Volume => access::exposed_way(path)
+        PathRole::Volume | PathRole::Shown => access::exposed_way(path)
             .and_then(|exposed| exposed.map_or(Ok(()), |why| Err(io::Error::other(why))))
             .and_then(|()| std::fs::metadata(path).map(drop)),
     };
@@ -103,8 +112,68 @@ fn check((setting, path, holds): (&'static str, &Path, PathRole)) -> Result<(), 
 mod tests {
     use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 
+    use super::super::SETTINGS;
     use super::*;
     use crate::model::volume::HostVolume;
+
+    /// Settings with a path that are not checked at the start, and what checks it instead. Addresses are no paths, also
+    /// those of sockets: `host::peer` checks who is behind one.
+    const CHECKED_ELSEWHERE: &[(&str, &str)] = &[
+        ("agent.token_file", "api::Gate::open, before the agent serves, and at each change"),
+        ("agent.web_config_file", "api::Gate::open, with the files that it names"),
+        ("cgroup.parent", "no file: a cgroup, which root makes"),
+        ("devices.plugin_dir", "devices::external::find: no program of another user is started"),
+        ("docker.auth_config", "runner::drivers::docker::auth, at each pull"),
+        ("migrate.tokens", "runner::migration::fetch, for each request"),
+        ("network.cni_config_dir", "runner::cni, at each use"),
+        ("network.cni_path", "runner::cni, at each use"),
+        ("observe.docker_socket", "host::peer: the engine behind it is root's or the agent's user's"),
+    ];
+
+    /// Whether a setting takes this text for the place of something: another place beside it is refused, or made
+    /// absolute. Text for anything else stays as it is.
+    fn is_place(setting: &super::super::Setting, form: &str, base: &Config) -> bool {
+        let with = |path: &str| {
+            let mut config = base.clone();
+            setting.set(&mut config, &form.replace("PATH", path)).ok().map(|()| setting.get(&config))
+        };
+        let relative = with("some/where");
+        with("/some/where").is_some() && relative.is_none_or(|set| set.is_some_and(|set| set.starts_with('/')))
+    }
+
+    /// Promise (Access of other users): Every path in settings is refused behind a link of another user, or at each use
+    #[test]
+    fn every_setting_with_a_path_is_checked_here_or_where_it_is_used() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (real, his) = (dir.path().join("real"), dir.path().join("his"));
+        std::fs::create_dir(&real).unwrap();
+        std::fs::write(real.join("x"), "").unwrap();
+        std::fs::set_permissions(real.join("x"), PermissionsExt::from_mode(0o600)).unwrap();
+        symlink(&real, &his).unwrap();
+        lchown(&his, Some(12_345), None).unwrap();
+        let mut base = Config::new(real.join("data"));
+        super::super::read_text("t", "otlp {\n  endpoint = \"https://collector:4318\"\n}\n", &mut base);
+        check_paths(&base).unwrap();
+        let (mut checked, mut elsewhere) = (Vec::new(), Vec::new());
+        for setting in SETTINGS.iter() {
+            let name = format!("{}.{}", setting.stanza, setting.key);
+            let mut forms = ["PATH", "n=PATH"].into_iter();
+            let Some(form) = forms.find(|form| is_place(setting, form, &base)) else { continue };
+            let mut config = base.clone();
+            setting.set(&mut config, &form.replace("PATH", his.join("x").to_str().unwrap())).unwrap();
+            match check_paths(&config) {
+                Err(error) if error.path.starts_with(&his) => checked.push(name),
+                other => elsewhere.push((name, other.is_ok())),
+            }
+        }
+        let known: Vec<_> = CHECKED_ELSEWHERE.iter().map(|(name, _)| ((*name).to_owned(), true)).collect();
+        elsewhere.sort_unstable();
+        assert_eq!(elsewhere, known, "checked here: {checked:?}");
+        assert!(checked.len() > 15, "of a few only it is known that they are paths: {checked:?}");
+    }
 
     #[test]
     fn each_place_behind_a_link_of_another_user_is_refused_and_named() {

@@ -51,7 +51,7 @@ impl DaemonError {
         match self {
             DaemonError::Listen { address, source } => match source.kind() {
                 io::ErrorKind::AddrInUse => Some(format!(
-                    "something listens there already, perhaps another agent (`ss -ltnp 'sport = :{}'` says who): stop it, \
+                    "something listens there already, perhaps another agent (`ss -ltnp 'sport = :{}'` shows it): stop it, \
                      or choose another address with --listen",
                     address.port()
                 )),

@@ -28,6 +28,9 @@ use crate::telemetry::memory::SheddingLevel;
 const EACH: Duration = Duration::from_millis(500);
 /// So long it must be lower before something is taken in again.
 const CALM: Duration = Duration::from_secs(60);
+/// How often free memory is returned to the kernel while something is left out: by itself, glibc returns none that lies
+/// between blocks in use, and the agent would take nothing in again.
+const GIVE_BACK: Duration = Duration::from_secs(10);
 /// Percent of the limit, in the order of [`SheddingLevel::ALL`].
 const BEGINS: [u64; 3] = [80, 88, 95];
 /// Percentage points below that from which on it is taken in again.
@@ -123,7 +126,7 @@ impl Shedders {
 pub(super) async fn keep_below(limit: u64, roots: Roots, shedders: Shedders) {
     let metrics = shedders.metrics.memory();
     metrics.limited(limit);
-    let mut guard = MemoryGuard::new(limit);
+    let (mut guard, mut given_back) = (MemoryGuard::new(limit), Instant::now());
     let mut pause = tokio::time::interval(EACH);
     loop {
         // Until the agent stops.
@@ -131,6 +134,9 @@ pub(super) async fn keep_below(limit: u64, roots: Roots, shedders: Shedders) {
         let Some(resident) = resident(&roots) else { continue };
         let before = guard.shed;
         if !guard.step(resident, Instant::now()) {
+            if guard.shed.is_some() && given_back.elapsed() >= GIVE_BACK {
+                given_back = give_back_heap().await;
+            }
             continue;
         }
         let is_more = guard.shed > before;
@@ -142,10 +148,16 @@ pub(super) async fn keep_below(limit: u64, roots: Roots, shedders: Shedders) {
         }
         shedders.shed(guard.shed);
         metrics.sheds(guard.shed, is_more);
-        if tokio::task::spawn_blocking(process::give_back_heap).await.is_err() {
-            tracing::error!("failed to return free memory to the kernel");
-        }
+        given_back = give_back_heap().await;
     }
+}
+
+/// When it was done.
+async fn give_back_heap() -> Instant {
+    if tokio::task::spawn_blocking(process::give_back_heap).await.is_err() {
+        tracing::error!("failed to return free memory to the kernel");
+    }
+    Instant::now()
 }
 
 /// Bytes of the agent's own process.

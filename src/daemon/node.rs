@@ -23,7 +23,7 @@ pub(super) struct AllocsCgroup {
 }
 
 impl AllocsCgroup {
-    /// Makes it. `runs`: the agent runs tasks; one that only looks on makes none, and takes what another one has left.
+    /// Makes it. `runs`: the agent runs tasks; one that only observes makes none, and takes what another one has left.
     ///
     /// Errors: none can be made here, with the reason for people.
     pub(super) fn make(layout: &Layout, path: &CgroupPath, mark: PathBuf, runs: bool) -> Result<AllocsCgroup, String> {

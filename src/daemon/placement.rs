@@ -25,7 +25,7 @@ use crate::host::cgroup;
 use crate::host::hierarchy::{CgroupMode, Layout};
 use crate::host::process::{self, Process};
 use crate::host::roots::Roots;
-use crate::host::systemd::{self, Manager};
+use crate::host::systemd::{self, SystemdManager};
 use crate::model::id::CgroupPath;
 use crate::runner::datadir::DirectoryHistory;
 use crate::supervisor::{KEEP, KeeperReport, SUPERVISORS, TASKS};
@@ -112,7 +112,7 @@ fn scope_of(parent: &str) -> Option<String> {
 }
 
 /// Of a data directory that had none: its path's, unless the tasks of one that was there before live in that.
-fn free_name(manager: &Manager, data_dir: &Path) -> Result<String, String> {
+fn free_name(manager: &SystemdManager, data_dir: &Path) -> Result<String, String> {
     let name = scope_name(data_dir);
     if !manager.unit(&name)?.active {
         return Ok(name);
@@ -130,7 +130,7 @@ pub(super) fn last(config: &Config) -> CgroupPath {
 /// Which scope.
 #[derive(Clone)]
 struct ScopeSpec {
-    manager: Manager,
+    manager: SystemdManager,
     name: String,
     description: String,
     /// The agent's own unit.
@@ -145,10 +145,10 @@ impl ScopeSpec {
     fn of(roots: &Roots, root: bool, data_dir: &Path, before: DirectoryHistory) -> Result<ScopeSpec, String> {
         let own = cgroup::own(roots);
         let own = own.as_ref().map_or("", CgroupPath::as_str);
-        let manager = if root { Manager::System } else { Manager::User };
+        let manager = if root { SystemdManager::System } else { SystemdManager::User };
         // The kernel moves no process between cgroups that have no ancestor in common which is ours.
         let peer = format!("/user@{}.service/", rustix::process::getuid().as_raw());
-        if manager == Manager::User && !own.contains(&peer) {
+        if manager == SystemdManager::User && !own.contains(&peer) {
             return Err(format!(
                 "an ordinary user's agent must be in a unit of that user's systemd: start it with {DELEGATED}"
             ));
@@ -276,7 +276,7 @@ fn process_path(keeper: &Child) -> Result<CgroupPath, String> {
     let text = std::fs::read(&file).map_err(|e| format!("{file}: {e}"))?;
     let leaf = crate::kernel::proc::cgroup::unified(&text);
     let scope = leaf.and_then(|leaf| leaf.strip_suffix(SUPERVISORS)?.strip_suffix('/'));
-    scope.map(CgroupPath::from).ok_or_else(|| format!("{file} says {:?}", leaf.unwrap_or_default()))
+    scope.map(CgroupPath::from).ok_or_else(|| format!("{file} has {:?}", leaf.unwrap_or_default()))
 }
 
 async fn ended(child: &Child) -> Result<(), String> {

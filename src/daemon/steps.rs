@@ -23,7 +23,7 @@ impl Step {
         match self {
             Step::DataDir => "opening the data directory",
             Step::Sockets => "listening",
-            Step::Host => "looking at this host and its cgroups",
+            Step::Host => "reading this host and its cgroups",
             Step::Database => "opening the state database",
             Step::Restore => "reading what ran before",
             Step::Sampler => "starting to measure",

@@ -32,6 +32,9 @@ use std::sync::Arc;
 use crate::host::clock::Clock;
 
 pub use self::entry::{PluginEntry, PluginParts};
+#[cfg(debug_assertions)]
+#[doc(hidden)]
+pub use self::external::read_messages;
 pub use self::settings::Config;
 pub use manager::{Attribution, DeviceManager};
 pub use plugin::DevicePlugin;

@@ -48,7 +48,7 @@ fn a_request_that_cannot_be_had_whole_takes_nothing() {
 fn recorded_reservation_is_held_again_unless_another_task_holds_it() {
     let mut table = Reservations::default();
     assert_eq!(table.hold(&holder("a"), &ids(&["t-1", "t-2"])), Ok(()));
-    assert_eq!(table.hold(&holder("a"), &ids(&["t-2", "t-3"])), Ok(()), "as it is on record now");
+    assert_eq!(table.hold(&holder("a"), &ids(&["t-2", "t-3"])), Ok(()), "as it is recorded now");
     let conflict = table.hold(&holder("b"), &ids(&["t-1", "t-2"])).unwrap_err();
     assert_eq!(conflict.to_string(), "device t-2 is held by a/a");
     assert_eq!((table.held_by(&holder("b")), table.holder(&"t-1".into())), (&[] as &[_], None));

@@ -113,7 +113,9 @@ fn selects(pattern: Pattern, text: &str) -> Result<Pattern, String> {
     }
     let Some(label) = pattern.label() else { return Ok(pattern) };
     if IDENTITY_LABELS.contains(&label) {
-        return Err(format!("{text:?} cannot be: {label} says whose a series is, and all have the same families"));
+        return Err(format!(
+            "{text:?} cannot be: {label} is the owner of a series, and all owners have the same families"
+        ));
     }
     let known: BTreeSet<&str> =
         families.iter().filter(|d| d.kind != Kind::Info).flat_map(|d| d.labels).copied().collect();
@@ -169,7 +171,7 @@ pub struct CatalogueEntry {
     /// The smallest profile that has it.
     pub profile: Profile,
     pub help: &'static str,
-    /// The name of the series that says since when a counter counts.
+    /// The name of the series with the time from which a counter counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<String>,
     /// The smallest profile that has its series at 0, where that is another one.
@@ -376,7 +378,7 @@ mod tests {
         assert!(refused("allostat_task_exit.*").ends_with("; it is allostat_workload_exits_total since schema 2"));
         assert!(refused("allostat_.*_nothing_total").contains("allostat catalogue lists all"));
         assert!(refused("allostat_task_state{stat=\"dead\"}").ends_with("there is no label \"stat\"; there are state"));
-        assert!(refused("allostat_task_state{workload=\"a\"}").contains("says whose a series is"));
+        assert!(refused("allostat_task_state{workload=\"a\"}").contains("is the owner of a series"));
         assert!(refused("allostat_build_info{version=\"1\"}").contains("no label distinguishes series of that metric"));
         assert!(refused("allostat_task_io_(.*").contains("regular expression"));
         let fine = ["allostat_task_io_.*", "allostat_.*_pressure_stall_seconds_total{resource=~\"io|irq\"}"];

@@ -218,7 +218,7 @@ impl FingerprintAgent {
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = std::time::Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(30), "{what}");
+        assert!(began.elapsed() < Duration::from_secs(300), "{what}");
         std::thread::sleep(Duration::from_micros(100));
         tokio::task::yield_now().await;
     }

@@ -12,6 +12,7 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 
 use super::untrusted;
+use super::whole_dir::{self, DirRights};
 
 const WAY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
@@ -67,13 +68,9 @@ pub fn directory(root: &Path, components: &[&str], owner: Option<(u32, u32)>) ->
     if !components.is_empty() {
         checked(components)?;
     }
-    let owner = owner.map(|(uid, gid)| (Uid::from_raw(uid), Gid::from_raw(gid)));
     let mut at = rustix::fs::open(root, WAY, Mode::empty())?;
     for directory in components {
-        at = match rustix::fs::openat(&at, *directory, WAY, Mode::empty()) {
-            Err(Errno::NOENT) => made(&at, directory, owner)?,
-            opened => opened?,
-        };
+        at = whole_dir::open(&at, *directory, DirRights { mode: DIRECTORY_MODE, owner })?;
     }
     Ok(at)
 }
@@ -152,19 +149,6 @@ fn checked<'c, 'n>(components: &'c [&'n str]) -> io::Result<(&'c &'n str, &'c [&
         return Err(invalid());
     }
     components.split_last().ok_or_else(invalid)
-}
-
-fn made(at: &OwnedFd, name: &str, owner: Option<(Uid, Gid)>) -> io::Result<OwnedFd> {
-    match rustix::fs::mkdirat(at, name, Mode::from_raw_mode(DIRECTORY_MODE)) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(e) => return Err(e.into()),
-    }
-    let directory = rustix::fs::openat(at, name, WAY, Mode::empty())?;
-    if let Some((uid, gid)) = owner {
-        rustix::fs::fchown(&directory, Some(uid), Some(gid))?;
-    }
-    rustix::fs::fchmod(&directory, Mode::from_raw_mode(DIRECTORY_MODE))?;
-    Ok(directory)
 }
 
 fn fill(file: OwnedFd, bytes: &[u8], mode: u32, owner: Option<(Uid, Gid)>) -> io::Result<()> {

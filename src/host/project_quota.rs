@@ -138,10 +138,11 @@ impl ProjectQuotas {
             if !self.usage(project)?.is_unused() {
                 continue;
             }
-            self.set_limit(project, bytes)?;
-            return set_project(directory, project, true).map(|()| project).inspect_err(|_| {
-                // Best effort: a limit without files costs one record of the file system.
-                let _ = self.set_limit(project, 0);
+            // The directory first: the next agent goes on with its ID.
+            set_project(directory, project, true)?;
+            return self.set_limit(project, bytes).map(|()| project).inspect_err(|_| {
+                // Best effort: an ID without a limit limits nothing.
+                let _ = set_project(directory, 0, false);
             });
         }
         Err(io::Error::other(format!("{TRIES} project IDs of the file system are all in use")))

@@ -26,7 +26,7 @@ const LONGEST_NAME: usize = 255;
 
 /// A systemd instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manager {
+pub enum SystemdManager {
     System,
     /// The instance of the current user.
     User,
@@ -128,7 +128,7 @@ pub fn escape_path(path: &Path) -> String {
     if name.is_empty() { "-".to_owned() } else { name }
 }
 
-impl Manager {
+impl SystemdManager {
     fn program(self, name: &str) -> Command {
         let mut command = Command::new(name);
         // A clean environment: the started program would inherit it.
@@ -136,7 +136,7 @@ impl Manager {
         for name in ["PATH", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"] {
             command.envs(std::env::var_os(name).map(|value| (name, value)));
         }
-        if self == Manager::User {
+        if self == SystemdManager::User {
             if std::env::var_os("XDG_RUNTIME_DIR").is_none() {
                 let uid = rustix::process::getuid().as_raw();
                 command.env("XDG_RUNTIME_DIR", format!("/run/user/{uid}"));
@@ -398,7 +398,7 @@ mod tests {
         ] {
             assert!(!is_unit_name(name), "{name}");
         }
-        let missing = Manager::System.service("a*.service", Duration::ZERO);
+        let missing = SystemdManager::System.service("a*.service", Duration::ZERO);
         assert_eq!(missing, Ok(None), "systemd is not asked");
     }
 

@@ -141,20 +141,17 @@ fn is_empty_or_absent(parent: &OwnedFd, name: &str) -> io::Result<bool> {
         Err(Errno::NOENT) => return Ok(true),
         opened => opened?,
     };
-    let mut entries = entries(&directory)?;
-    Ok(entries.pop().is_none())
+    // One name alone: a task may have made millions.
+    Ok(names(&directory)?.next().transpose()?.is_none())
 }
 
-/// The names in a directory.
-fn entries(directory: &OwnedFd) -> io::Result<Vec<CString>> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(directory)? {
-        let entry = entry?;
-        if entry.file_name() != c"." && entry.file_name() != c".." {
-            names.push(entry.file_name().to_owned());
-        }
-    }
-    Ok(names)
+/// The names in a directory, read as they are asked for.
+fn names(directory: &OwnedFd) -> io::Result<impl Iterator<Item = io::Result<CString>>> {
+    let name = |entry: rustix::io::Result<rustix::fs::DirEntry>| match entry {
+        Ok(entry) => (!matches!(entry.file_name().to_bytes(), b"." | b"..")).then(|| Ok(entry.file_name().to_owned())),
+        Err(e) => Some(Err(e.into())),
+    };
+    Ok(Dir::read_from(directory)?.filter_map(name))
 }
 
 /// Copies to a temporary name beside the target, so that the target's name appears only when it is complete.
@@ -250,9 +247,9 @@ impl TreeCopy<'_> {
         if way.len() >= DEEPEST {
             return Err(io::Error::other(format!("more than {DEEPEST} directories in one another")));
         }
-        for name in entries(old)? {
+        for name in names(old)? {
             self.check()?;
-            way.push(name);
+            way.push(name?);
             let copied = self.entry(old, new, way);
             way.pop();
             copied?;

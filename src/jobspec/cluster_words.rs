@@ -15,7 +15,7 @@ impl Builder<'_> {
         let (Some(first), Some(last), true) = (found.first(), names.pop(), !names.is_empty()) else { return };
         self.seen.extend(WORDS);
         let message = format!("{} and {last} do less on one node than in a cluster", names.join(", "));
-        let advice = "\"Accepted with one warning\" in docs/job-files.md says what each of them does".to_owned();
+        let advice = "\"Accepted with one warning\" in docs/job-files.md describes each of them".to_owned();
         self.problems.warn(&first.key_span, &join(path, &first.key), message, Some(advice));
     }
 }

@@ -13,7 +13,7 @@ impl Builder<'_> {
     pub(super) fn devices(&self, resources: &Fields<'_>) -> Vec<DeviceRequest> {
         let requests: Vec<NamedBody<'_>> = resources.named("device");
         if let Some(one_more) = requests.get(limits::DEVICES) {
-            let message = format!("a task asks for devices in at most {} stanzas", limits::DEVICES);
+            let message = format!("a task requests devices in at most {} stanzas", limits::DEVICES);
             resources.error(one_more.name_span, "device", message, None);
         }
         requests.iter().filter_map(|device| self.device(device, resources)).collect()

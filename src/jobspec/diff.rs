@@ -86,7 +86,8 @@ pub fn difference(old: &Job, new: &Job) -> Option<ObjectDiff> {
     object("job", new.get("id").and_then(Value::as_str).unwrap_or_default(), Some(&old), Some(&new), hide)
 }
 
-type Object<'a> = Option<&'a Map<String, Value>>;
+/// A JSON object of a job. `None`: the job has none.
+type JsonObject<'a> = Option<&'a Map<String, Value>>;
 
 /// What is compared and not shown.
 #[derive(Clone, Copy)]
@@ -97,8 +98,14 @@ struct DiffRedaction<'a> {
     all: bool,
 }
 
-fn object(of: &str, name: &str, old: Object<'_>, new: Object<'_>, hide: DiffRedaction<'_>) -> Option<ObjectDiff> {
-    let keys = |of: Object<'_>| of.into_iter().flat_map(Map::keys).cloned().collect::<BTreeSet<_>>();
+fn object(
+    of: &str,
+    name: &str,
+    old: JsonObject<'_>,
+    new: JsonObject<'_>,
+    hide: DiffRedaction<'_>,
+) -> Option<ObjectDiff> {
+    let keys = |of: JsonObject<'_>| of.into_iter().flat_map(Map::keys).cloned().collect::<BTreeSet<_>>();
     let mut all = ObjectDiff {
         kind: kind_of(old.is_some(), new.is_some()),
         object: of.to_owned(),
@@ -107,7 +114,7 @@ fn object(of: &str, name: &str, old: Object<'_>, new: Object<'_>, hide: DiffReda
         objects: Vec::new(),
     };
     for key in keys(old).union(&keys(new)) {
-        let value = |of: Object<'_>| of.and_then(|map| map.get(key)).filter(|value| !is_nothing(value)).cloned();
+        let value = |of: JsonObject<'_>| of.and_then(|map| map.get(key)).filter(|value| !is_nothing(value)).cloned();
         let (old, new) = (value(old), value(new));
         // What a whole new object is called stands at it.
         if old != new

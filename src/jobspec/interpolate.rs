@@ -104,7 +104,7 @@ fn never(
             }
             match limit_field(&name) {
                 Some(field) => (
-                    "it is only there where the task asks for it".to_owned(),
+                    "it exists only where the task requests it".to_owned(),
                     Some(format!("give `{field}` in `resources`")),
                 ),
                 None => {

@@ -76,7 +76,7 @@ impl Builder<'_> {
         let provider = fields.choice("provider", &providers).map_or(ServiceProvider::Consul, |at| at.value);
         if provider == ServiceProvider::Consul && !self.seen.contains(&"service") {
             self.seen.push("service");
-            let advice = "provider = \"nomad\" says the same without Consul".to_owned();
+            let advice = "provider = \"nomad\" does the same without Consul".to_owned();
             let advice = Some(advice).filter(|_| !needs_consul(body));
             self.problems.warn(span, &path, format!("`service`: {CONSUL}"), advice);
         }

@@ -151,7 +151,7 @@ fn advice_for_consul_is_given_where_nomad_takes_the_service_without_it() {
     };
     let script = TCP.replace("\"tcp\"", "\"script\"\n  command = \"x\"");
     let service = |check: &str| format!("service {{\n  name = \"a\"\n  port = \"http\"\n{check}\n}}");
-    let advice = "provider = \"nomad\" says the same without Consul".to_owned();
+    let advice = "provider = \"nomad\" does the same without Consul".to_owned();
     assert_eq!(warned(&service(TCP)), [Some(advice)]);
     assert_eq!(warned(&service(&script)), [None]);
 }

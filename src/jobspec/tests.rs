@@ -311,7 +311,7 @@ fn problem_in_a_device_is_reported_with_its_place() {
     );
     refused(&in_device("gpu", &"first_available {\n}\n".repeat(9)), "23:1 a device has at most 8 options");
     let many = "device \"gpu\" {\n}\n".repeat(9);
-    refused(&in_task(&format!("resources {{\n{many}}}")), "22:8 a task asks for devices in at most 8 stanzas");
+    refused(&in_task(&format!("resources {{\n{many}}}")), "22:8 a task requests devices in at most 8 stanzas");
 }
 
 #[test]
@@ -371,7 +371,7 @@ fn unresolvable_references_are_reported_with_their_place() {
         ),
         (
             "env {\n  A = \"${NOMAD_MEMORY_MAX_LIMIT}\"\n}",
-            "6:8 `${NOMAD_MEMORY_MAX_LIMIT}` can never be resolved: it is only there where the task asks for it (give `memory_max` in `resources`)",
+            "6:8 `${NOMAD_MEMORY_MAX_LIMIT}` can never be resolved: it exists only where the task requests it (give `memory_max` in `resources`)",
         ),
         (
             "meta {\n  owner = \"a\"\n}\nenv {\n  A = \"${meta.ownr}\"\n}",

@@ -196,7 +196,7 @@ pub static CHECK: Stanza = Stanza {
         Word::ignored("notes", "nothing shows it"),
         Word::ignored("tls_server_name", "the certificate is verified for the address of the service"),
         Word::ignored("advertise", "there is no service mesh here"),
-        Word::ignored("expose", "there is no service mesh here: the check asks the service itself"),
+        Word::ignored("expose", "there is no service mesh here: the check connects to the service itself"),
     ],
 };
 

@@ -215,7 +215,7 @@ impl AllocStatus {
                 format!("not placed: {}", words.join(", ")).into()
             }
             (AllocState::Complete, _) if self.desired == Desired::Stop && self.forced.is_none() => {
-                "it was asked to stop, and its tasks have ended".into()
+                "it was requested to stop, and its tasks have ended".into()
             }
             (AllocState::Failed, why) => {
                 let failure = self.failure().filter(|_| self.forced.is_none());

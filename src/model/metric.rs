@@ -13,7 +13,7 @@ words! {
         Counter = "counter",
         Gauge = "gauge",
         Histogram = "histogram",
-        /// Value 1; what it says is in its labels. TYPE gauge in text 0.0.4.
+        /// Value 1; the information is in its labels. TYPE gauge in text 0.0.4.
         Info = "info",
     }
 }

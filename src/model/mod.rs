@@ -21,6 +21,7 @@ pub mod device_used;
 pub mod disk_io;
 pub mod env;
 pub mod event;
+pub mod exit_text;
 pub mod exponential;
 #[cfg(test)]
 pub mod fuzzed;

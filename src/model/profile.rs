@@ -5,7 +5,7 @@ use super::words;
 
 words! {
     pub enum Profile {
-        /// What alerts need, and what says who used how much.
+        /// What alerts need, and usage by owner.
         Lean = "lean",
         /// What boards, alerts and the examples of the documentation need: the default.
         Standard = "standard",

@@ -16,7 +16,7 @@ use super::raw_name;
 pub const LONGEST_LABEL_VALUE: usize = 200;
 /// The longest path of a cgroup or a mount as a label: one of a pod has 200 to 350 bytes.
 pub const LONGEST_LABEL_PATH: usize = 512;
-/// The longest text from outside in one field of a log line, in bytes.
+/// The longest text from outside in one field of a log line, in bytes as it is written.
 pub const LONGEST_LOG_TEXT: usize = 1_000;
 /// The longest message of an event, and the longest of its details, in bytes: events are kept, stored and served.
 pub const LONGEST_EVENT_TEXT: usize = 4_096;
@@ -57,10 +57,25 @@ fn bounded(text: &str, longest: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}~{:016x}", cut(&clean, longest - DIGEST), digest(text)))
 }
 
-/// One line of at most [`LONGEST_LOG_TEXT`] bytes; what is left out is said at its end.
+/// One line of at most [`LONGEST_LOG_TEXT`] bytes, escapes included; what is left out is said at its end.
 pub fn log_text(text: &str) -> String {
     let text = text.trim_end();
-    with_rest(terminal(cut(text, LONGEST_LOG_TEXT)).into_owned(), text, LONGEST_LOG_TEXT)
+    let (mut shown, mut taken) = (String::new(), 0);
+    for c in text.chars() {
+        let before = shown.len();
+        if steers_a_terminal(c) {
+            shown.extend(c.escape_default())
+        } else {
+            shown.push(c)
+        }
+        // Up to ten bytes for one: the text before it may have been short enough.
+        if shown.len() > LONGEST_LOG_TEXT {
+            shown.truncate(before);
+            break;
+        }
+        taken += c.len_utf8();
+    }
+    with_rest(shown, text, taken)
 }
 
 /// At most [`LONGEST_EVENT_TEXT`] bytes; what is left out is said at its end.
@@ -134,6 +149,8 @@ mod tests {
         assert_eq!(log_text("one\ntwo\u{1b}[2J"), "one\\ntwo\\u{1b}[2J");
         let long = log_text(&"x".repeat(100_000));
         assert!(long.ends_with("x… (99000 bytes more)") && long.len() < 1_100, "{long}");
+        let escapes = log_text(&"\u{1b}".repeat(100_000));
+        assert!(escapes.ends_with("\\u{1b}… (99834 bytes more)") && escapes.len() < 1_100, "{escapes}");
     }
 
     proptest! {
@@ -143,7 +160,8 @@ mod tests {
             prop_assert!(label.len() <= LONGEST_LABEL_VALUE && !label.chars().any(steers_a_terminal));
             prop_assert_eq!(label_value(&label), &*label, "a clean text stays as it is");
             prop_assert_eq!(label_path(&label), &*label, "nor does a writer change it");
-            prop_assert!(!log_text(&text).chars().any(steers_a_terminal));
+            let line = log_text(&text.repeat(20));
+            prop_assert!(!line.chars().any(steers_a_terminal) && line.len() <= LONGEST_LOG_TEXT + 30);
             prop_assert!(!terminal(&text).chars().any(steers_a_terminal));
         }
     }

@@ -49,7 +49,7 @@ pub struct JobUpdate {
     /// A sentence.
     pub description: String,
     pub began_at: Timestamp,
-    /// Allocs that the job asks for, and how those of this version are.
+    /// Allocs that the job requests, and the states of those of this version.
     pub desired: u32,
     pub healthy: u32,
     pub unhealthy: u32,

@@ -100,7 +100,7 @@ words! {
 }
 
 impl MountPropagation {
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     fn is_private(&self) -> bool {
         *self == MountPropagation::Private
     }

@@ -3,24 +3,33 @@
 //! ```text
 //! …/cri-containerd-<id>.scope, …/nerdctl-<id>.scope      systemd cgroup driver
 //! /<namespace>/<id>                                      cgroupfs driver; the ID is any name that a user chose
+//! …/<id>                                                 the same below a parent that a user chose, with nerdctl's IDs
 //! ```
-//! A path with a namespace other than `default` could be any cgroup. It is a container if the bundle
-//! `<namespace>/<id>` in containerd's own directory names that cgroup.
+//! A path of the cgroupfs driver could be any cgroup. It is a container if the bundle `<namespace>/<id>` in
+//! containerd's own directory names that cgroup; in the namespace `default` also if the agent cannot read bundles.
 //!
 //! The name that `nerdctl` gave a container is in the bundle too. With the systemd driver the path does not contain the
 //! namespace, so all namespaces are searched. Names are unique in a namespace only, so every namespace except `default`
 //! is a prefix of the name: `build/redis`.
+//!
+//! A stopped task and its empty cgroup stay until a client deletes it (`ctr task delete`, `nerdctl rm`). Until then its
+//! shim reports the exit; after that only the kernel has.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::ObservedSource;
-use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id, is_number};
+use super::exits::facts_of;
+use super::identity::{
+    CgroupBundle, CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id, is_number,
+};
 use super::runtime_json;
-use super::runtime_queries::{QueryTarget, Runtime};
+use super::runtime_queries::{ExitReply, QueryTarget, Runtime};
 use crate::host::roots::Roots;
-use crate::host::untrusted::{self, component};
+use crate::host::shim::{self, ShimState};
+use crate::host::untrusted::{self, RuntimeDirectory, component};
 use crate::model::alloc::AllocSource;
+use crate::model::units::Timestamp;
 
 pub static CONTAINERD: ObservedSource = ObservedSource {
     word: AllocSource::Containerd,
@@ -32,6 +41,11 @@ pub static CONTAINERD: ObservedSource = ObservedSource {
 const BUNDLES: [&str; 2] =
     ["/run/containerd/io.containerd.runtime.v2.task", "/run/k3s/containerd/io.containerd.runtime.v2.task"];
 
+/// Directories with the sockets of shims, which are named by a hash.
+const SOCKETS: [&str; 2] = ["/run/containerd/s", "/run/k3s/containerd/s"];
+/// More than an address of a shim has.
+const LONGEST_ADDRESS: usize = 256;
+
 /// The containerd namespace of Docker.
 const OF_DOCKER: &str = "moby";
 /// The namespace without which names are shown.
@@ -39,22 +53,43 @@ const DEFAULT: &str = "default";
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let name = at.name();
-    if at.depth() == 2 && (at.parent() == DEFAULT || at.has_bundle()) {
+    let namespace = match at.bundle() {
+        CgroupBundle::Of(namespace) => Some(namespace),
+        CgroupBundle::Missing => None,
+        CgroupBundle::Unknown => Some(DEFAULT).filter(|default| at.depth() == 2 && at.parent() == *default),
+    };
+    if let Some(namespace) = namespace {
         let found = RecognisedTask::container(AllocSource::Containerd, name);
-        return Some(RecognisedTask { naming: in_namespace(at.parent(), found.naming), ..found }.into());
+        return Some(RecognisedTask { naming: in_namespace(namespace, found.naming), ..found }.into());
     }
     let scope = name.strip_suffix(".scope")?;
     let id = ["cri-containerd-", "nerdctl-"].into_iter().find_map(|prefix| scope.strip_prefix(prefix))?;
     is_container_id(id).then(|| RecognisedTask::container(AllocSource::Containerd, id).into())
 }
 
-/// Names from the bundles of containerd's shims.
+/// Names from the bundles of containerd's shims, and exits from the shims.
 struct ContainerdRuntime(Roots);
 
 impl Runtime for ContainerdRuntime {
     fn name(&mut self, target: &QueryTarget) -> Option<TaskNaming> {
         let id = target.found.container.as_deref()?;
         named(&self.0, &target.path, id, &target.found.naming.name)
+    }
+
+    /// Of a task in a cgroup that still exists. The shim of a deleted one has exited.
+    fn exit(&mut self, target: &QueryTarget, _: Option<Timestamp>) -> ExitReply {
+        let Some(id) = target.found.container.as_deref() else { return ExitReply::Nothing };
+        let shim = bundle_at(&self.0, &target.path, id).and_then(|bundle| bundle.shim(&self.0, id));
+        let state = shim.and_then(|(socket, version)| {
+            let refused = |error| tracing::debug!(source = "containerd", %error, socket = %socket.display(), "cannot query containerd shim");
+            shim::state(&socket, version, id).map_err(refused).ok()
+        });
+        match state {
+            // It may be about to report the end.
+            Some(ShimState::Alive) => ExitReply::NotYet,
+            Some(ShimState::Stopped { code, exited_at }) => ExitReply::Exit(facts_of(code, false, exited_at)),
+            None => ExitReply::Nothing,
+        }
     }
 }
 
@@ -63,17 +98,44 @@ fn namespace_and_id(path: &str) -> Option<(&str, &str)> {
     path.strip_prefix('/')?.split_once('/').filter(|(_, id)| !id.contains('/'))
 }
 
-/// Whether a bundle of a namespace other than `default` names this cgroup, as `/<namespace>/<id>`.
-pub fn has_bundle(roots: &Roots, path: &str) -> bool {
-    let Some((namespace, id)) = namespace_and_id(path) else { return false };
-    let is_of_docker = namespace == OF_DOCKER && is_container_id(id);
+/// The bundle that names this cgroup: of the container `/<namespace>/<id>`, or of one below a parent that a user chose.
+pub fn bundle_of(roots: &Roots, path: &str) -> CgroupBundle<String> {
+    let is_of_docker = |namespace: &str, id: &str| namespace == OF_DOCKER && is_container_id(id);
     // Slices are systemd's, and have too many cgroups to search a bundle for each.
-    if namespace == DEFAULT || is_of_docker || namespace.ends_with(".slice") || component(namespace).is_none() {
-        return false;
+    let is_one = |(namespace, id): &(&str, &str)| {
+        !is_of_docker(namespace, id) && !namespace.ends_with(".slice") && component(namespace).is_some()
+    };
+    let is_known =
+        |(namespace, _): &(&str, &str)| BUNDLES.into_iter().any(|bundles| roots.file(bundles).join(namespace).is_dir());
+    let in_namespace = namespace_and_id(path).filter(is_one);
+    let of_path = in_namespace.filter(is_known).and_then(|(namespace, id)| {
+        bundles(roots, Some(namespace), id).find(|bundle| match namespace {
+            DEFAULT => bundle.may_be_at(path),
+            _ => bundle.cgroup.as_deref() == Some(path),
+        })
+    });
+    let below_parent =
+        || bundles(roots, None, id_below_parent(path)?).find(|bundle| bundle.cgroup.as_deref() == Some(path));
+    match of_path.or_else(below_parent) {
+        Some(bundle) => CgroupBundle::Of(bundle.namespace),
+        None if in_namespace.is_some_and(|(namespace, _)| namespace == DEFAULT) && are_readable(roots) => {
+            CgroupBundle::Missing
+        }
+        None => CgroupBundle::Unknown,
     }
-    let is_known = |bundles: &str| roots.file(bundles).join(namespace).is_dir();
-    BUNDLES.into_iter().any(is_known)
-        && bundles(roots, Some(namespace), id).any(|bundle| bundle.cgroup.as_deref() == Some(path))
+}
+
+/// Whether an absent bundle is seen to be absent.
+fn are_readable(roots: &Roots) -> bool {
+    BUNDLES.into_iter().any(|bundles| std::fs::read_dir(roots.file(bundles)).is_ok())
+}
+
+/// The ID of a container below a parent that a user chose: in no place of a runtime.
+fn id_below_parent(path: &str) -> Option<&str> {
+    let parts: Vec<&str> = path.split('/').skip(1).collect();
+    let id = parts.last().copied().filter(|name| is_container_id(name))?;
+    let is_placed = super::ALL.iter().any(|source| (source.recognise)(&CgroupParts::new(&parts)).is_some());
+    (!is_placed).then_some(id)
 }
 
 /// Names of a container of this namespace: another namespace may have a container of the same name.
@@ -88,24 +150,43 @@ fn in_namespace(namespace: &str, naming: TaskNaming) -> TaskNaming {
     TaskNaming { native, workload, namespace: namespace.to_owned(), ..naming }
 }
 
-/// The name of the container with this cgroup from its bundle, which falls back to `otherwise`. `None`: no bundle of
-/// this ID names this cgroup.
-pub fn named(roots: &Roots, path: &str, id: &str, otherwise: &str) -> Option<TaskNaming> {
+/// The bundle of the container with this cgroup.
+fn bundle_at(roots: &Roots, path: &str, id: &str) -> Option<ShimBundle> {
     let namespace = namespace_and_id(path).filter(|(_, name)| *name == id).map(|(namespace, _)| namespace);
-    let find = |namespace: Option<&str>| bundles(roots, namespace, id).find(|bundle| bundle.may_be_at(path));
+    let find = |namespace: Option<&str>| {
+        let (named, mut unnamed): (Vec<_>, Vec<_>) = bundles(roots, namespace, id)
+            .filter(|bundle| bundle.may_be_at(path))
+            .partition(|bundle| bundle.cgroup.is_some());
+        // One without a cgroup may be that of another container of this ID, if there are several.
+        named.into_iter().next().or_else(|| unnamed.pop().filter(|_| unnamed.is_empty()))
+    };
     let of_path = namespace.filter(|of| *of != OF_DOCKER || !is_container_id(id)).and_then(|of| find(Some(of)));
     // Below a parent that a user chose, the path has no namespace.
     let any = || if namespace == Some(DEFAULT) { None } else { find(None) };
-    let ShimBundle { namespace, annotations: reported, .. } = of_path.or_else(any)?;
-    let name = reported.get("nerdctl/name").filter(|name| !name.is_empty());
+    of_path.or_else(any)
+}
+
+/// The name of the container with this cgroup from its bundle, which falls back to `otherwise`. `None`: no bundle of
+/// this ID names this cgroup.
+pub fn named(roots: &Roots, path: &str, id: &str, otherwise: &str) -> Option<TaskNaming> {
+    let ShimBundle { namespace, annotations: reported, .. } = bundle_at(roots, path, id)?;
+    let name = reported.get("nerdctl/name").filter(|name| is_nerdctl_name(name));
     let name = name.map_or(otherwise, String::as_str).to_owned();
     let image = reported.get("io.kubernetes.cri.image-name").filter(|image| !image.is_empty()).cloned();
-    // An ID is used once: without a name the image says what runs.
+    // An ID is used once: without a name the image identifies what runs.
     let is_named = name != otherwise;
     let workload = image.as_deref().filter(|_| !is_named).and_then(image_name).unwrap_or(&name).to_owned();
     let known = TaskNaming { driver: Some("containerd".to_owned()), image, ..TaskNaming::of(&name) };
     let known = TaskNaming { workload: Some(workload), labels: reported.into_iter().collect(), ..known };
     Some(in_namespace(&namespace, known))
+}
+
+/// Whether `nerdctl` could have given this name. With `ctr` a user chooses any annotation, and the name must not be
+/// that of a container in another namespace. Source: the names of nerdctl are those of Docker:
+/// `[a-zA-Z0-9][a-zA-Z0-9_.-]*`.
+fn is_nerdctl_name(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b))
 }
 
 /// `redis` of `registry.example:5000/library/redis:7@sha256:...`.
@@ -121,6 +202,8 @@ pub fn annotations(roots: &Roots, namespace: &str, id: &str) -> Option<BTreeMap<
 
 /// What the shim of a container keeps on disk.
 struct ShimBundle {
+    /// Of its namespace.
+    directory: PathBuf,
     namespace: String,
     annotations: BTreeMap<String, String>,
     /// Where the runtime is to make its cgroup.
@@ -128,6 +211,25 @@ struct ShimBundle {
 }
 
 impl ShimBundle {
+    /// The socket of its shim, and the version of the shim's API.
+    fn shim(&self, roots: &Roots, id: &str) -> Option<(PathBuf, u8)> {
+        let of_newer =
+            runtime_json::read_file(&self.directory, &[id, "bootstrap.json"]).filter(|of| of["protocol"] == "ttrpc");
+        let (address, version) = match of_newer {
+            Some(of) => (of["address"].as_str()?.to_owned(), u8::try_from(of["version"].as_u64()?).ok()?),
+            None => {
+                let directory = RuntimeDirectory::open(&self.directory).ok()?;
+                let address = directory.read(&[id, "address"], LONGEST_ADDRESS).ok()?;
+                (String::from_utf8(address).ok()?, 2)
+            }
+        };
+        let path = address.trim_end().strip_prefix("unix://")?;
+        let socket = |directory: &str| {
+            let name = path.strip_prefix(directory)?.strip_prefix('/').filter(|name| is_container_id(name))?;
+            Some(roots.file(directory).join(name))
+        };
+        SOCKETS.into_iter().find_map(socket).zip(Some(version).filter(|version| (2..=3).contains(version)))
+    }
     /// Whether the cgroup at this path can be the container's. A bundle without a cgroup excludes none.
     fn may_be_at(&self, path: &str) -> bool {
         let Some(cgroup) = &self.cgroup else { return true };
@@ -158,7 +260,8 @@ fn bundles(roots: &Roots, namespace: Option<&str>, id: &str) -> impl Iterator<It
         let namespace = directory.file_name()?.to_str()?.to_owned();
         let spec = runtime_json::read_file(&directory, &[id, "config.json"])?;
         let cgroup = spec["linux"]["cgroupsPath"].as_str().map(str::to_owned);
-        Some(ShimBundle { namespace, annotations: runtime_json::string_fields(&spec["annotations"]), cgroup })
+        let annotations = runtime_json::string_fields(&spec["annotations"]);
+        Some(ShimBundle { directory, namespace, annotations, cgroup })
     })
 }
 
@@ -184,6 +287,21 @@ mod tests {
         assert_eq!(workload(of_cri), ("redis".to_owned(), Some(IMAGE.to_owned())));
         let named = serde_json::json!({ "io.kubernetes.cri.image-name": IMAGE, "nerdctl/name": "cache" });
         assert_eq!(workload(named).0, "cache");
+        for (annotation, name) in [
+            ("web_1.a-b", "web_1.a-b"),
+            ("9", "9"),
+            ("build/redis", "0f"),
+            ("1000/redis", "0f"),
+            ("ns:1000", "0f"),
+            ("-web", "0f"),
+            (".web", "0f"),
+            ("web 1", "0f"),
+            ("w\u{e9}b", "0f"),
+            ("web\n", "0f"),
+            ("", "0f"),
+        ] {
+            assert_eq!(workload(serde_json::json!({ "nerdctl/name": annotation })).0, name, "{annotation:?}");
+        }
     }
 
     const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -203,11 +321,16 @@ mod tests {
     fn cgroup_is_a_container_only_if_the_bundle_of_its_namespace_names_it() {
         let has = |namespace: &str, id: &str, cgroup: &str, path: &str| {
             let (_dir, roots) = host(namespace, id, cgroup);
-            has_bundle(&roots, path)
+            match bundle_of(&roots, path) {
+                CgroupBundle::Of(of) => of == namespace,
+                CgroupBundle::Missing | CgroupBundle::Unknown => false,
+            }
         };
         assert!(has("build", "redis", "/build/redis", "/build/redis"));
         assert!(has("build", ID, &format!("/build/{ID}"), &format!("/build/{ID}")));
         assert!(has("moby", "redis", "/moby/redis", "/moby/redis"), "Docker has IDs only");
+        let below_parent = format!("/jobs/of/{ID}");
+        assert!(has("build", ID, &below_parent, &below_parent));
         for (namespace, id, cgroup, path) in [
             ("build", "redis", "/build/redis", "/build/web"),
             ("build", "redis", "/build/redis", "/other/redis"),
@@ -218,6 +341,9 @@ mod tests {
             ("build", "redis", "build/redis", "/build/redis"),
             ("system.slice", "redis", "/system.slice/redis", "/system.slice/redis"),
             ("moby", ID, &format!("/moby/{ID}"), &format!("/moby/{ID}")),
+            ("moby", ID, &below_parent, &below_parent),
+            ("build", ID, &format!("/jobs/{ID}"), &below_parent),
+            ("build", ID, &format!("/docker/{ID}"), &format!("/docker/{ID}")),
         ] {
             assert!(!has(namespace, id, cgroup, path), "{namespace}/{id} at {cgroup}: {path}");
         }
@@ -225,9 +351,31 @@ mod tests {
         let (dir, roots) = host("build", "redis", "/build/link");
         let bundles = roots.file(BUNDLES[0]);
         std::os::unix::fs::symlink(bundles.join("build/redis"), bundles.join("build/link")).unwrap();
-        assert!(!has_bundle(&roots, "/build/link"));
+        assert_eq!(bundle_of(&roots, "/build/link"), CgroupBundle::Unknown);
         std::fs::write(dir.path().join("config.json"), r#"{"linux": {"cgroupsPath": "/../.."}}"#).unwrap();
-        assert!(!has_bundle(&roots, "/../.."));
+        assert_eq!(bundle_of(&roots, "/../.."), CgroupBundle::Unknown);
+    }
+
+    #[test]
+    fn cgroup_of_the_namespace_default_needs_a_bundle_where_the_agent_can_read_them() {
+        let source = |roots: &Roots, path: &str| {
+            let (bundle, parts) = (bundle_of(roots, path), path.split('/').skip(1).collect::<Vec<_>>());
+            match recognise(&CgroupParts::new(&parts).with_bundle(bundle.as_deref())) {
+                Some(CgroupVerdict::Task(found)) => Some(found.naming.native),
+                None => None,
+                Some(other) => panic!("{path}: {other:?}"),
+            }
+        };
+        let (_dir, roots) = host("default", "redis", "/default/redis");
+        assert_eq!(source(&roots, "/default/redis").as_deref(), Some("redis"));
+        assert_eq!(source(&roots, "/default/web"), None);
+        let (_dir, roots) = host("default", "redis", "/build/redis");
+        assert_eq!(source(&roots, "/default/redis"), None, "the bundle names another cgroup");
+        let (_dir, roots) = host("build", "redis", "/build/redis");
+        assert_eq!(source(&roots, "/default/redis"), None);
+        // Without a directory of bundles, or with one that only root can list.
+        let nowhere = tempfile::tempdir().unwrap();
+        assert_eq!(source(&Roots::below(nowhere.path()), "/default/redis").as_deref(), Some("redis"));
     }
 
     #[test]
@@ -254,6 +402,58 @@ mod tests {
         let of_other = format!("other.slice:nerdctl:{ID}");
         assert_eq!(name("shop", ID, &of_other, &scope), None, "the bundle of another slice");
         assert_eq!(name("build", "redis", "/default/redis", "/default/redis"), None, "the bundle of another namespace");
+    }
+
+    #[test]
+    fn bundle_without_a_cgroup_is_used_only_if_no_other_one_may_be_meant() {
+        let (_dir, roots) = host("shop", ID, &format!("/jobs/{ID}"));
+        let add = |namespace: &str, spec: serde_json::Value| {
+            let bundle = roots.file(BUNDLES[0]).join(namespace).join(ID);
+            std::fs::create_dir_all(&bundle).unwrap();
+            std::fs::write(bundle.join("config.json"), spec.to_string()).unwrap();
+        };
+        let namespace = |path: &str| bundle_at(&roots, path, ID).map(|bundle| bundle.namespace);
+        add("a", serde_json::json!({}));
+        assert_eq!(namespace(&format!("/jobs/{ID}")).as_deref(), Some("shop"), "the one that names it");
+        assert_eq!(namespace(&format!("/elsewhere/{ID}")).as_deref(), Some("a"), "the only one that may be meant");
+        add("z", serde_json::json!({ "linux": {} }));
+        assert_eq!(namespace(&format!("/elsewhere/{ID}")), None);
+        assert_eq!(namespace(&format!("/jobs/{ID}")).as_deref(), Some("shop"));
+    }
+
+    #[test]
+    fn shim_is_queried_at_a_socket_of_containerds_own_directory_only() {
+        let shim = |file: &str, text: &str| {
+            let (_dir, roots) = host("build", "redis", "/build/redis");
+            std::fs::write(roots.file(BUNDLES[0]).join("build/redis").join(file), text).unwrap();
+            let bundle = bundle_at(&roots, "/build/redis", "redis").unwrap();
+            let found = bundle.shim(&roots, "redis");
+            found.map(|(socket, version)| (socket.strip_prefix(roots.file("/")).unwrap().to_owned(), version))
+        };
+        let newer = |protocol: &str, address: &str, version: u8| {
+            let text = serde_json::json!({"version": version, "address": address, "protocol": protocol});
+            shim("bootstrap.json", &text.to_string())
+        };
+        for (directory, socket) in SOCKETS.iter().zip(["run/containerd/s", "run/k3s/containerd/s"]) {
+            let (address, socket) = (format!("unix://{directory}/{ID}"), PathBuf::from(format!("{socket}/{ID}")));
+            assert_eq!(shim("address", &address), Some((socket.clone(), 2)));
+            assert_eq!(shim("address", &format!("{address}\n")), Some((socket.clone(), 2)));
+            assert_eq!(newer("ttrpc", &address, 3), Some((socket, 3)));
+            assert_eq!((newer("grpc", &address, 3), newer("ttrpc", &address, 4)), (None, None));
+        }
+        for address in [
+            "",
+            "unix:///run/containerd/s/",
+            "unix:///run/containerd/s/../s",
+            "unix:///run/containerd/s/web",
+            "unix://@/containerd-shim/web",
+            "vsock://2:1024",
+            &format!("unix:///run/other/{ID}"),
+            &format!("unix:///run/containerd/s/{ID}/{ID}"),
+            &"a".repeat(LONGEST_ADDRESS + 1),
+        ] {
+            assert_eq!((shim("address", address), newer("ttrpc", address, 3)), (None, None), "{address}");
+        }
     }
 
     #[test]

@@ -19,16 +19,15 @@ use serde_json::Value;
 
 use super::ObservedSource;
 use super::containerd;
-use super::exits::ExitFacts;
+use super::exits::{ExitFacts, facts_of};
 use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id, short_id};
 use super::runtime_json;
-use super::runtime_queries::{EndAnswer, QueryTarget, Runtime, RuntimePaths, WaitingContainer};
+use super::runtime_queries::{ExitReply, QueryTarget, Runtime, RuntimePaths, WaitingContainer};
 use crate::host::http::{Address, Client};
 use crate::host::peer::Trust;
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
 use crate::model::id::AllocId;
-use crate::model::task::ExitStatus;
 use crate::model::units::Timestamp;
 
 pub static DOCKER: ObservedSource = ObservedSource { word: AllocSource::Docker, recognise, runtime: Some(runtime) };
@@ -37,8 +36,6 @@ pub static DOCKER: ObservedSource = ObservedSource { word: AllocSource::Docker, 
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Maximum number of containers that are shown as waiting when the agent starts.
 const MOST_AT_START: usize = 64;
-/// The exit code with which runtimes report SIGKILL.
-const KILLED: u8 = 137;
 /// How far back events are requested: longer than most stop timeouts. The daemon keeps the last 256.
 const EVENTS_BACK: u64 = 600;
 /// A death this long after a signal is not its effect.
@@ -82,6 +79,15 @@ struct DockerRuntime {
 }
 
 impl DockerRuntime {
+    /// Queries the daemon for its root directory until it is known. Returns whether it has become known.
+    fn find_root(&mut self) -> bool {
+        let root = if self.is_root_known { None } else { self.engine.root_directory() };
+        let Some(root) = root else { return false };
+        self.is_root_known = true;
+        self.engine.containers = Some(self.roots.file(root.join("containers")));
+        true
+    }
+
     /// The real source of a container that was recognised by its name alone and that Docker does not know.
     fn of_another(&mut self, path: &str, id: &str) -> Option<TaskNaming> {
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
@@ -101,11 +107,8 @@ impl Runtime for DockerRuntime {
     fn name(&mut self, target: &QueryTarget) -> Option<TaskNaming> {
         let id = target.found.container.as_deref()?;
         let named = self.engine.name(target);
-        if named.is_some() && !self.is_root_known {
-            let root = self.engine.root_directory();
-            self.is_root_known = root.is_some();
-            self.engine.containers =
-                root.map(|root| self.roots.file(root.join("containers"))).or(self.engine.containers.take());
+        if named.is_some() {
+            self.find_root();
         }
         named.or_else(|| self.of_another(&target.path, id))
     }
@@ -122,8 +125,13 @@ impl Runtime for DockerRuntime {
         self.engine.waiting()
     }
 
-    fn exit(&mut self, target: &QueryTarget, ended_at: Option<Timestamp>) -> EndAnswer {
-        self.engine.exit(target, ended_at)
+    fn exit(&mut self, target: &QueryTarget, ended_at: Option<Timestamp>) -> ExitReply {
+        match self.engine.exit(target, ended_at) {
+            // An agent that started while there was no daemon has not seen its files yet, which have who asked for the
+            // end.
+            ExitReply::Exit(_) if self.find_root() => self.engine.exit(target, ended_at),
+            answer => answer,
+        }
     }
 }
 
@@ -177,7 +185,7 @@ impl DockerApi {
             }
             Err(error) => {
                 self.is_unreachable = self.socket.exists();
-                tracing::debug!(driver = self.engine.driver(), %error, "container runtime request failed");
+                tracing::debug!(source = self.engine.driver(), %error, "container runtime request failed");
                 self.client = None;
                 None
             }
@@ -317,19 +325,6 @@ pub fn is_requested(events: &[Value], finished_at: Option<Timestamp>) -> bool {
     requested_at.is_some()
 }
 
-/// The OOM killer may have killed a child while the container continued. The container itself was OOM-killed only if it
-/// was killed.
-pub fn facts_of(code: u8, oom: bool, finished_at: Option<Timestamp>) -> ExitFacts {
-    ExitFacts {
-        status: ExitStatus::Code(code),
-        oom: oom && code == KILLED,
-        on_request: false,
-        will_restart: false,
-        result: None,
-        finished_at,
-    }
-}
-
 impl Runtime for DockerApi {
     fn name(&mut self, target: &QueryTarget) -> Option<TaskNaming> {
         let id = target.found.container.as_deref()?;
@@ -362,7 +357,7 @@ impl Runtime for DockerApi {
             let end = exit_of_state(&container["State"], None);
             let naming = named(&container, self.engine.driver());
             // Otherwise it has begun meanwhile.
-            if let (true, EndAnswer::Exit(last), Some(naming)) = (container["State"]["Restarting"] == true, end, naming)
+            if let (true, ExitReply::Exit(last), Some(naming)) = (container["State"]["Restarting"] == true, end, naming)
             {
                 let last = ExitFacts { will_restart: true, ..last };
                 all.push(WaitingContainer { id, source: AllocSource::Docker, naming, last });
@@ -371,23 +366,23 @@ impl Runtime for DockerApi {
         all
     }
 
-    fn exit(&mut self, target: &QueryTarget, ended_at: Option<Timestamp>) -> EndAnswer {
-        let Some(id) = target.found.container.as_deref() else { return EndAnswer::Nothing };
+    fn exit(&mut self, target: &QueryTarget, ended_at: Option<Timestamp>) -> ExitReply {
+        let Some(id) = target.found.container.as_deref() else { return ExitReply::Nothing };
         let inspected = self.inspect(id);
         // Without the daemon the end of the wait would not be seen.
         let will_restart = inspected.as_ref().is_some_and(|container| container["State"]["Restarting"] == true);
         let is_unreachable = inspected.is_none() && self.is_unreachable;
         let container = inspected.or_else(|| self.of_file(id));
-        let answer = container.map(|container| exit_of_state(&container["State"], ended_at));
-        if is_unreachable && !matches!(answer, Some(EndAnswer::Exit(_))) {
-            return EndAnswer::Unreachable;
+        let reply = container.map(|container| exit_of_state(&container["State"], ended_at));
+        if is_unreachable && !matches!(reply, Some(ExitReply::Exit(_))) {
+            return ExitReply::Unreachable;
         }
-        if answer == Some(EndAnswer::NotYet) {
-            return EndAnswer::NotYet;
+        if reply == Some(ExitReply::NotYet) {
+            return ExitReply::NotYet;
         }
         let events = self.events(id);
-        let facts = match answer {
-            Some(EndAnswer::Exit(facts)) => Some(facts),
+        let facts = match reply {
+            Some(ExitReply::Exit(facts)) => Some(facts),
             // A later life has begun.
             Some(_) => died(events.as_deref().unwrap_or_default(), ended_at),
             None => {
@@ -395,24 +390,24 @@ impl Runtime for DockerApi {
                 died(events, ended_at).or_else(|| died_last(events))
             }
         };
-        let Some(facts) = facts else { return EndAnswer::Nothing };
+        let Some(facts) = facts else { return ExitReply::Nothing };
         let on_request = match events.filter(|events| has_died(events, facts.finished_at)) {
             Some(events) => is_requested(&events, facts.finished_at),
             // An engine that restarts stops containers before it responds, and has lost its earlier events. Set by
             // `stop` and `kill`, reset by a start.
             None => self.of_file(id).is_some_and(|record| record["HasBeenManuallyStopped"] == true),
         };
-        EndAnswer::Exit(ExitFacts { on_request, will_restart, ..facts })
+        ExitReply::Exit(ExitFacts { on_request, will_restart, ..facts })
     }
 }
 
 /// Interprets the state that the daemon reports, or keeps in its file, for an ended life.
-pub fn exit_of_state(state: &Value, ended_at: Option<Timestamp>) -> EndAnswer {
+pub fn exit_of_state(state: &Value, ended_at: Option<Timestamp>) -> ExitReply {
     let moment = |name: &str| state[name].as_str().and_then(runtime_json::moment);
     // A container that lives for milliseconds may end before the daemon's own start time. The kernel reports its exit
     // then.
     if moment("StartedAt").is_some_and(|started_at| ended_at.is_some_and(|ended_at| started_at > ended_at)) {
-        return EndAnswer::Nothing;
+        return ExitReply::Nothing;
     }
     // A container that waits for its restart is "running" for the daemon, with the exit code of its last life.
     let runs = state["Running"] == true && state["Restarting"] != true;
@@ -420,8 +415,8 @@ pub fn exit_of_state(state: &Value, ended_at: Option<Timestamp>) -> EndAnswer {
     // An earlier time belongs to an earlier life.
     let finished_at = moment("FinishedAt").filter(|at| ended_at.is_none_or(|ended_at| *at >= ended_at));
     match (code, finished_at) {
-        (Some(code), Some(_)) if !runs => EndAnswer::Exit(facts_of(code, state["OOMKilled"] == true, finished_at)),
-        (Some(_) | None, _) => EndAnswer::NotYet,
+        (Some(code), Some(_)) if !runs => ExitReply::Exit(facts_of(code, state["OOMKilled"] == true, finished_at)),
+        (Some(_) | None, _) => ExitReply::NotYet,
     }
 }
 
@@ -479,7 +474,8 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
-    use crate::observe::runtime_queries::QuestionTopic;
+    use crate::model::task::ExitStatus;
+    use crate::observe::runtime_queries::QueryTopic;
     use serde_json::json;
 
     fn container(name: &str, labels: Value) -> TaskNaming {
@@ -587,7 +583,7 @@ mod tests {
         let mut docker = DockerRuntime { engine, roots, is_root_known: false };
         let found = RecognisedTask::container(AllocSource::Docker, &id);
         let target =
-            QueryTarget { path: format!("/docker/{id}"), found, directories: Vec::new(), about: QuestionTopic::Name };
+            QueryTarget { path: format!("/docker/{id}"), found, directories: Vec::new(), about: QueryTopic::Name };
         for is_known in [false, true, true] {
             assert_eq!(docker.name(&target).unwrap().native, "web");
             assert_eq!(docker.is_root_known, is_known);
@@ -596,7 +592,7 @@ mod tests {
         let requests = daemon.join().unwrap();
         assert_eq!(requests.iter().filter(|line| line.starts_with("GET /info ")).count(), 2, "{requests:?}");
         let mut exit = || match docker.exit(&target, Some(Timestamp(2_000_000_000))) {
-            EndAnswer::Exit(facts) => (facts.status, facts.on_request),
+            ExitReply::Exit(facts) => (facts.status, facts.on_request),
             other => panic!("it ended: {other:?}"),
         };
         assert_eq!(exit(), (ExitStatus::Code(7), true));
@@ -636,8 +632,8 @@ mod tests {
         let mut engine = DockerApi::new(socket, None, ContainerEngine::Docker);
         let found = RecognisedTask::container(AllocSource::Docker, &id);
         let target =
-            QueryTarget { path: format!("/docker/{id}"), found, directories: Vec::new(), about: QuestionTopic::Name };
-        let EndAnswer::Exit(facts) = engine.exit(&target, Some(Timestamp(2_000_000_000))) else { panic!("it ended") };
+            QueryTarget { path: format!("/docker/{id}"), found, directories: Vec::new(), about: QueryTopic::Name };
+        let ExitReply::Exit(facts) = engine.exit(&target, Some(Timestamp(2_000_000_000))) else { panic!("it ended") };
         assert_eq!((facts.status, facts.will_restart), (ExitStatus::Code(4), true));
         let all = [engine.restarting(), engine.restarting(), engine.restarting()];
         assert_eq!(all, [Some(BTreeSet::from([id.clone()])), Some(BTreeSet::new()), None]);
@@ -737,9 +733,9 @@ mod tests {
         let state = |running, code, oom| json!({"Running": running, "ExitCode": code, "OOMKilled": oom, "FinishedAt": "1970-01-01T00:00:01Z"});
         let at = Timestamp(1_000_000_000);
         let exit_of = |state: &Value| exit_of_state(state, None);
-        assert_eq!(exit_of(&state(true, 0, false)), EndAnswer::NotYet);
+        assert_eq!(exit_of(&state(true, 0, false)), ExitReply::NotYet);
         let exit = |code, oom| {
-            EndAnswer::Exit(ExitFacts {
+            ExitReply::Exit(ExitFacts {
                 status: ExitStatus::Code(code),
                 oom,
                 on_request: false,
@@ -750,7 +746,7 @@ mod tests {
         };
         assert_eq!(exit_of(&state(false, 137, true)), exit(137, true));
         let never = json!({"Running": false, "ExitCode": 0, "FinishedAt": "0001-01-01T00:00:00Z"});
-        assert_eq!(exit_of(&never), EndAnswer::NotYet, "never started");
+        assert_eq!(exit_of(&never), ExitReply::NotYet, "never started");
         // A child was OOM-killed and the container continued.
         assert_eq!(
             (exit_of(&state(false, 0, true)), exit_of(&state(false, 1, true))),
@@ -765,7 +761,7 @@ mod tests {
                 "StartedAt": format!("1970-01-01T00:00:0{started}Z"), "FinishedAt": "1970-01-01T00:00:03Z"})
         };
         let second = |n: u64| Some(Timestamp(n * 1_000_000_000));
-        let ended = EndAnswer::Exit(ExitFacts {
+        let ended = ExitReply::Exit(ExitFacts {
             status: ExitStatus::Code(4),
             oom: false,
             on_request: false,
@@ -774,10 +770,10 @@ mod tests {
             finished_at: second(3),
         });
         assert_eq!(exit_of_state(&state(1, true, true), second(2)), ended, "waiting for its restart");
-        assert_eq!(exit_of_state(&state(1, true, false), second(2)), EndAnswer::NotYet);
-        assert_eq!(exit_of_state(&state(1, true, true), second(4)), EndAnswer::NotYet, "the state of the life before");
+        assert_eq!(exit_of_state(&state(1, true, false), second(2)), ExitReply::NotYet);
+        assert_eq!(exit_of_state(&state(1, true, true), second(4)), ExitReply::NotYet, "the state of the life before");
         for (running, restarting) in [(true, false), (true, true), (false, false)] {
-            assert_eq!(exit_of_state(&state(5, running, restarting), second(2)), EndAnswer::Nothing);
+            assert_eq!(exit_of_state(&state(5, running, restarting), second(2)), ExitReply::Nothing);
         }
     }
 
@@ -812,14 +808,14 @@ mod tests {
         let mut engine =
             DockerApi::new(dir.path().join("none.sock"), Some(dir.path().to_owned()), ContainerEngine::Docker);
         let found = RecognisedTask::container(AllocSource::Docker, id);
-        let about = super::super::query_queue::QuestionTopic::Name;
+        let about = super::super::query_queue::QueryTopic::Name;
         let target = QueryTarget { path: format!("/docker/{id}"), found, directories: Vec::new(), about };
         let mut end = |stopped: Value| {
             let state = json!({"Running": false, "ExitCode": 7, "FinishedAt": "1970-01-01T00:00:03Z"});
             let record = json!({"State": state, "HasBeenManuallyStopped": stopped});
             std::fs::write(dir.path().join(id).join("config.v2.json"), record.to_string()).unwrap();
             match engine.exit(&target, None) {
-                EndAnswer::Exit(facts) => (facts.status, facts.on_request),
+                ExitReply::Exit(facts) => (facts.status, facts.on_request),
                 other => panic!("{other:?}"),
             }
         };

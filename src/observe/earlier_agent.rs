@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::exits::exit;
 use super::journal::{RecordedTask, TaskHistory};
-use super::table::TotalsChange;
-use super::texts::{TextCounts, sanitize};
+use super::observed_allocs::TotalsChange;
+use super::texts::{ChangedTextCounts, sanitize};
 use crate::model::id::JobId;
 use crate::model::observed::RestartCause;
 use crate::model::totals::observed_key;
@@ -22,7 +22,8 @@ pub(super) fn count_unseen(task: &mut RecordedTask) -> Option<TotalsChange> {
 /// Under which the totals of a persisted task are kept.
 fn totals_key(task: &RecordedTask) -> Option<JobId> {
     let source = task.naming.source.unwrap_or(task.source);
-    let named = || sanitize(task.naming.clone(), &mut TextCounts::default()).workload.as_deref().map(JobId::from);
+    let named =
+        || sanitize(task.naming.clone(), &mut ChangedTextCounts::default()).workload.as_deref().map(JobId::from);
     Some(observed_key(source, &task.workload.clone().or_else(named)?))
 }
 

@@ -6,6 +6,9 @@ use crate::model::task::{Exit, ExitStatus, LostOutput, Outcome, ServiceResult};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 
+/// The exit code with which runtimes report SIGKILL.
+pub(super) const KILLED: u8 = 137;
+
 /// How a life ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExitFacts {
@@ -35,6 +38,46 @@ impl ExitFacts {
             (ExitStatus::Unknown(_), None) => Outcome::Unknown,
             (_, None) => Outcome::Error,
         }
+    }
+}
+
+/// What a source reports of a life that it is queried about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EndReport {
+    Exit(ExitFacts),
+    /// It still runs.
+    Runs,
+    /// Its source does not know it, or could not be queried.
+    Refused,
+    /// Too many other queries waited, so that it was not queried.
+    Late,
+}
+
+impl EndReport {
+    pub fn facts(self) -> Option<ExitFacts> {
+        match self {
+            EndReport::Exit(facts) => Some(facts),
+            EndReport::Runs | EndReport::Refused | EndReport::Late => None,
+        }
+    }
+}
+
+/// Nothing reports how it ended. `why`: a sentence without its end.
+pub(super) fn unknown(why: &str, finished_at: Option<Timestamp>) -> ExitFacts {
+    let status = ExitStatus::Unknown(why.to_owned());
+    ExitFacts { status, oom: false, on_request: false, will_restart: false, result: None, finished_at }
+}
+
+/// The OOM killer may have killed a child while the container continued. The container itself was OOM-killed only if it
+/// was killed.
+pub(super) fn facts_of(code: u8, oom: bool, finished_at: Option<Timestamp>) -> ExitFacts {
+    ExitFacts {
+        status: ExitStatus::Code(code),
+        oom: oom && code == KILLED,
+        on_request: false,
+        will_restart: false,
+        result: None,
+        finished_at,
     }
 }
 

@@ -18,20 +18,39 @@ use crate::model::units::Timestamp;
 pub struct CgroupParts<'a> {
     parts: &'a [&'a str],
     user: Option<u32>,
-    has_bundle: bool,
+    bundle: CgroupBundle<&'a str>,
+}
+
+/// The bundle in containerd's own directory that names a cgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CgroupBundle<N> {
+    Unknown,
+    /// The agent can read bundles, and none names it.
+    Missing,
+    /// Of this namespace.
+    Of(N),
+}
+
+impl CgroupBundle<String> {
+    pub fn as_deref(&self) -> CgroupBundle<&str> {
+        match self {
+            CgroupBundle::Unknown => CgroupBundle::Unknown,
+            CgroupBundle::Missing => CgroupBundle::Missing,
+            CgroupBundle::Of(namespace) => CgroupBundle::Of(namespace),
+        }
+    }
 }
 
 impl<'a> CgroupParts<'a> {
     pub fn new(parts: &'a [&'a str]) -> CgroupParts<'a> {
-        CgroupParts { parts, user: None, has_bundle: false }
+        CgroupParts { parts, user: None, bundle: CgroupBundle::Unknown }
     }
-    /// A bundle in containerd's own directory names this cgroup.
-    pub fn with_bundle(self, has_bundle: bool) -> CgroupParts<'a> {
-        CgroupParts { has_bundle, ..self }
+    pub fn with_bundle(self, bundle: CgroupBundle<&'a str>) -> CgroupParts<'a> {
+        CgroupParts { bundle, ..self }
     }
-    /// Whether containerd made it. False if a user could choose the path.
-    pub fn has_bundle(self) -> bool {
-        self.has_bundle && self.user.is_none()
+    /// Of no use if a user could choose the path.
+    pub fn bundle(self) -> CgroupBundle<&'a str> {
+        if self.user.is_none() { self.bundle } else { CgroupBundle::Unknown }
     }
     /// `user`: the user to whom an ancestor directory is delegated. `None`: only root could choose this path.
     pub fn chosen_by(self, user: Option<u32>) -> CgroupParts<'a> {
@@ -71,9 +90,9 @@ pub enum CgroupVerdict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecognisedTask {
     pub source: AllocSource,
-    /// The container ID, if the runtime can be asked by it.
+    /// The container ID, if the runtime can be queried by it.
     pub container: Option<String>,
-    pub alloc_cgroup: AllocCgroup,
+    pub alloc_cgroup: AllocCgroupRule,
     /// Cgroups below it are part of the task: a container contains no other tasks.
     pub is_closed: bool,
     pub ends_by: ExitRule,
@@ -96,9 +115,9 @@ pub enum ExitRule {
     Ignored,
 }
 
-/// Which cgroup belongs to the alloc.
+/// Rule for which cgroup is the alloc's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AllocCgroup {
+pub enum AllocCgroupRule {
     /// The cgroup of its only task.
     Task,
     /// The parent of its tasks' cgroups.
@@ -169,7 +188,7 @@ impl RecognisedTask {
     pub fn container(source: AllocSource, id: &str) -> RecognisedTask {
         let naming = TaskNaming { driver: Some(source.as_str().to_owned()), ..TaskNaming::of(short_id(id)) };
         let ends_by = ExitRule::FirstProcess;
-        let (container, alloc_cgroup) = (Some(id.to_owned()), AllocCgroup::Task);
+        let (container, alloc_cgroup) = (Some(id.to_owned()), AllocCgroupRule::Task);
         RecognisedTask { source, container, alloc_cgroup, is_closed: true, ends_by, naming, user: None }
     }
     /// A machine or container known by its name.
@@ -183,7 +202,7 @@ impl RecognisedTask {
         RecognisedTask {
             source,
             container: None,
-            alloc_cgroup: AllocCgroup::Task,
+            alloc_cgroup: AllocCgroupRule::Task,
             is_closed: true,
             ends_by,
             naming,
@@ -199,17 +218,30 @@ impl RecognisedTask {
         RecognisedTask {
             source,
             container: None,
-            alloc_cgroup: AllocCgroup::Task,
+            alloc_cgroup: AllocCgroupRule::Task,
             is_closed: false,
             ends_by,
             naming,
             user: None,
         }
     }
-    /// Whether its source is asked how it ended. Of systemd that is a service that only root could name so.
+    /// Whether its source is queried how it ended, once its cgroup was removed. Of systemd that is a service that only
+    /// root could name so. containerd forgets a task before its cgroup is removed.
     pub fn has_reported_end(&self) -> bool {
         let is_service = || self.naming.native.ends_with(".service");
-        self.container.is_some() || (self.source == AllocSource::Systemd && self.user.is_none() && is_service())
+        (self.container.is_some() && self.source != AllocSource::Containerd)
+            || (self.source == AllocSource::Systemd && self.user.is_none() && is_service())
+    }
+    /// Whether its cgroup may exist after its end: containerd keeps it until a client deletes the task.
+    pub fn may_outlive_its_end(&self) -> bool {
+        self.source == AllocSource::Containerd && self.user.is_none()
+    }
+    /// Its name shows that it is a container of containerd, which is queried for the end. What Nomad runs stays
+    /// Docker's.
+    pub fn follow_name(&mut self, naming: &TaskNaming) {
+        if naming.source == Some(AllocSource::Containerd) {
+            self.source = AllocSource::Containerd;
+        }
     }
     /// Whether no source matches it.
     pub fn is_plain(&self) -> bool {

@@ -3,7 +3,7 @@
 //! ```text
 //! workload  its totals, written within a second after one of its tasks ended
 //! task      while it runs: its names and cgroup, and its usage under this name before; its usage in this cgroup each
-//!           5 minutes and at agent shutdown, needed only if the cgroup is gone when the next agent starts
+//!           5 minutes and at agent shutdown, needed only if the cgroup was removed when the next agent starts
 //! ```
 //! Tasks without a cgroup are not persisted: the next agent could not identify them.
 
@@ -206,7 +206,7 @@ impl ObservedJournal {
             self.drop_task(path);
         }
     }
-    /// The task is gone and its usage is part of the totals.
+    /// The task has ended and its usage is part of the totals.
     pub fn drop_task(&mut self, path: &str) {
         self.changes.insert(key(&["task", path]), None);
     }

@@ -19,12 +19,13 @@ use serde_json::Value;
 
 use super::ObservedSource;
 use super::containerd::annotations;
-use super::docker::{exit_of_state, facts_of};
+use super::docker::exit_of_state;
+use super::exits::facts_of;
 use super::identity::{
-    AllocCgroup, CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming, is_container_id, short_id,
+    AllocCgroupRule, CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming, is_container_id, short_id,
 };
 use super::runtime_json;
-use super::runtime_queries::{EndAnswer, QueryTarget, Runtime};
+use super::runtime_queries::{ExitReply, QueryTarget, Runtime};
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
 use crate::model::pod;
@@ -45,10 +46,10 @@ fn recognise_mismatch(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let (prefix, id) = rest.split_once(':')?;
     let uid = pod::uid_of_cgroup(slice, at.above())?;
     let (_, runtime) = RUNTIMES.into_iter().find(|(known, _)| known.strip_suffix('-') == Some(prefix))?;
-    is_container_id(id).then(|| task(&uid, id, Some(runtime), AllocCgroup::None).into())
+    is_container_id(id).then(|| task(&uid, id, Some(runtime), AllocCgroupRule::None).into())
 }
 
-fn task(uid: &str, id: &str, runtime: Option<&str>, alloc_cgroup: AllocCgroup) -> RecognisedTask {
+fn task(uid: &str, id: &str, runtime: Option<&str>, alloc_cgroup: AllocCgroupRule) -> RecognisedTask {
     let naming =
         TaskNaming { task: short_id(id).to_owned(), driver: runtime.map(str::to_owned), ..TaskNaming::of(uid) };
     let (source, container) = (AllocSource::Kubernetes, Some(id.to_owned()));
@@ -78,7 +79,7 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let bare = name.strip_suffix(".scope").unwrap_or(name);
     let known = RUNTIMES.into_iter().find_map(|(prefix, runtime)| Some((bare.strip_prefix(prefix)?, Some(runtime))));
     let (id, driver) = known.unwrap_or((bare, None));
-    is_container_id(id).then(|| task(&uid, id, driver, AllocCgroup::Parent).into())
+    is_container_id(id).then(|| task(&uid, id, driver, AllocCgroupRule::Parent).into())
 }
 
 /// Directories with a `status` file per container: of containerd's CRI, and of that of k3s and RKE2.
@@ -125,8 +126,8 @@ impl Runtime for KubernetesRuntime {
         })
     }
 
-    fn exit(&mut self, target: &QueryTarget, ended_at: Option<Timestamp>) -> EndAnswer {
-        let Some(id) = target.found.container.as_deref() else { return EndAnswer::Nothing };
+    fn exit(&mut self, target: &QueryTarget, ended_at: Option<Timestamp>) -> ExitReply {
+        let Some(id) = target.found.container.as_deref() else { return ExitReply::Nothing };
         if let Some(status) = OF_CONTAINERD.into_iter().find_map(|of| self.file(of, &[id, "status"])) {
             return of_containerd(&status);
         }
@@ -134,26 +135,26 @@ impl Runtime for KubernetesRuntime {
             return of_crio(&state);
         }
         let docker = self.file(OF_DOCKER, &[id, "config.v2.json"]);
-        docker.map_or(EndAnswer::Nothing, |docker| exit_of_state(&docker["State"], ended_at))
+        docker.map_or(ExitReply::Nothing, |docker| exit_of_state(&docker["State"], ended_at))
     }
 }
 
 /// Times are nanoseconds since 1970; 0 until it has ended. Source: the `status` files of containerd's CRI.
-fn of_containerd(status: &Value) -> EndAnswer {
+fn of_containerd(status: &Value) -> ExitReply {
     match (status["FinishedAt"].as_u64(), code(&status["ExitCode"])) {
-        (Some(0), _) => EndAnswer::NotYet,
-        (Some(at), Some(code)) => EndAnswer::Exit(facts_of(code, status["Reason"] == "OOMKilled", Some(Timestamp(at)))),
-        (Some(_) | None, _) => EndAnswer::Nothing,
+        (Some(0), _) => ExitReply::NotYet,
+        (Some(at), Some(code)) => ExitReply::Exit(facts_of(code, status["Reason"] == "OOMKilled", Some(Timestamp(at)))),
+        (Some(_) | None, _) => ExitReply::Nothing,
     }
 }
 
 /// There is no exit code until it has ended. Source: the `state.json` files of CRI-O.
-fn of_crio(state: &Value) -> EndAnswer {
+fn of_crio(state: &Value) -> ExitReply {
     let finished_at = state["finished"].as_str().and_then(runtime_json::moment);
     match code(&state["exitCode"]) {
-        Some(code) => EndAnswer::Exit(facts_of(code, state["oomKilled"] == true, finished_at)),
-        None if state["exitCode"].is_null() => EndAnswer::NotYet,
-        None => EndAnswer::Nothing,
+        Some(code) => ExitReply::Exit(facts_of(code, state["oomKilled"] == true, finished_at)),
+        None if state["exitCode"].is_null() => ExitReply::NotYet,
+        None => ExitReply::Nothing,
     }
 }
 
@@ -214,7 +215,7 @@ mod tests {
 
     use super::*;
     use crate::model::task::ExitStatus;
-    use crate::observe::runtime_queries::{EndedLife, QuestionTopic};
+    use crate::observe::runtime_queries::{LifeRef, QueryTopic};
 
     #[test]
     fn images_are_read_as_containerd_and_cri_o_write_them() {
@@ -228,13 +229,13 @@ mod tests {
     }
 
     /// Code, OOM kill, time of the end.
-    fn exit(answer: &EndAnswer) -> Option<(u64, bool, Option<u64>)> {
-        match answer {
-            EndAnswer::Exit(facts) => {
+    fn exit(reply: &ExitReply) -> Option<(u64, bool, Option<u64>)> {
+        match reply {
+            ExitReply::Exit(facts) => {
                 let ExitStatus::Code(code) = facts.status else { panic!("{facts:?}") };
                 Some((code.into(), facts.oom, facts.finished_at.map(|at| at.0)))
             }
-            EndAnswer::NotYet | EndAnswer::Unreachable | EndAnswer::Nothing => None,
+            ExitReply::NotYet | ExitReply::Unreachable | ExitReply::Nothing => None,
         }
     }
 
@@ -271,9 +272,9 @@ mod tests {
             std::fs::write(path, record.to_string()).unwrap();
             let target = QueryTarget {
                 path: String::new(),
-                found: task("uid", ID, None, AllocCgroup::Parent),
+                found: task("uid", ID, None, AllocCgroupRule::Parent),
                 directories: Vec::new(),
-                about: QuestionTopic::Exit(EndedLife { number: 1, ..EndedLife::default() }),
+                about: QueryTopic::Exit(LifeRef { number: 1, ..LifeRef::default() }),
             };
             assert_eq!(exit(&KubernetesRuntime(roots).exit(&target, None)), expected, "{file}: {record}");
         }

@@ -10,11 +10,11 @@
 //! patterns         include, exclude and workload rules of the configuration
 //! lives            state machine of the cgroups at one path: created, named, shown, ended
 //! processes        processes without a cgroup of their own, if enabled
-//! runtime_queries  asks runtimes for names and exits, each on its own thread: names first (query_queue)
-//! services         asks the host's systemd how its services ended
+//! runtime_queries  queries runtimes for names and exits, each on its own thread: names first (query_queue)
+//! services         queries the host's systemd how its services ended
 //! facts            helpers of the sources: JSON of runtimes, timestamps, process environments
 //! texts            truncates, cleans and counts names chosen by others
-//! table            the allocs: begun, named, ended; what is published on the board
+//! observed_allocs  the allocs: begun, named, ended; what is published on the board
 //! observer         the thread that runs all of it
 //! ```
 //! Values come from the readers of [`collectors`](crate::collectors), as for managed tasks; observed cgroups are never
@@ -31,6 +31,7 @@ mod libvirt;
 mod lives;
 mod lxc;
 mod nomad;
+pub mod observed_allocs;
 pub mod observer;
 mod patterns;
 mod podman;
@@ -43,16 +44,15 @@ pub mod scanner;
 mod services;
 mod slurm;
 mod systemd;
-pub mod table;
 mod texts;
 pub mod tree;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use self::identity::{AllocCgroup, CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming};
+use self::identity::{AllocCgroupRule, CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming};
+use self::observed_allocs::ObservedAllocs;
 use self::runtime_queries::{Runtime, RuntimePaths};
-use self::table::ObservedAllocs;
 use crate::host::untrusted::own_user;
 use crate::model::alloc::AllocSource;
 use crate::model::observed::SelectedLabel;
@@ -122,7 +122,7 @@ impl Config {
     pub fn ruled(
         &self,
         source: AllocSource,
-        alloc_cgroup: AllocCgroup,
+        alloc_cgroup: AllocCgroupRule,
         naming: TaskNaming,
     ) -> (TaskNaming, Option<usize>) {
         let id = ObservedAllocs::id_of(naming.source.unwrap_or(source), &naming.native);
@@ -165,7 +165,7 @@ pub struct ObservedSource {
     pub word: AllocSource,
     /// Recognises a cgroup by its path. `None`: not of this source. Ancestors are no containers.
     pub recognise: fn(&CgroupParts<'_>) -> Option<CgroupVerdict>,
-    /// The runtime to ask for names and exits. `None`: the path contains everything.
+    /// The runtime to query for names and exits. `None`: the path contains everything.
     pub runtime: Option<MakeRuntime>,
 }
 
@@ -197,13 +197,13 @@ pub fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     })
 }
 
-/// Whether no runtime is asked for the name: the path has it, or no runtime may be asked.
+/// Whether no runtime is queried for the name: the path has it, or no runtime may be queried.
 fn is_named_by_path(found: &RecognisedTask) -> bool {
     found.source == AllocSource::Systemd || !has_own_runtime(found)
 }
 
-/// Whether a runtime may be asked: the source has one, and the cgroup does not belong to a user whose own runtime would
-/// know it. The runtime of the agent's user is asked.
+/// Whether a runtime may be queried: the source has one, and the cgroup does not belong to a user whose own runtime
+/// would know it. The runtime of the agent's user is queried.
 fn has_own_runtime(found: &RecognisedTask) -> bool {
     let agent_user = own_user();
     source(found.source).is_some_and(|source| source.runtime.is_some())
@@ -246,7 +246,7 @@ mod tests {
         assert!(Config::default().shows(AllocSource::Docker, &of_ci));
     }
 
-    /// Labels used by rules are needed before the runtime has answered the next agent.
+    /// Labels used by rules are needed before the runtime has replied to the next agent.
     #[test]
     fn labels_used_by_rules_are_persisted_and_no_other_hidden_labels() {
         let workloads = vec![WorkloadRule::parse("label:job=* -> label:project").unwrap()];

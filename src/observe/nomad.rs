@@ -7,7 +7,7 @@
 //! Job and group come from the environment that Nomad sets for its tasks; its API would need a token.
 
 use super::ObservedSource;
-use super::identity::{AllocCgroup, CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming};
+use super::identity::{AllocCgroupRule, CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming};
 use super::process_environment;
 use super::runtime_queries::{QueryTarget, Runtime};
 use crate::host::roots::Roots;
@@ -29,7 +29,7 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     AllocId::parse(alloc)?;
     let naming = TaskNaming { task: task.to_owned(), ..TaskNaming::of(alloc) };
     let source = AllocSource::Nomad;
-    let (alloc_cgroup, ends_by) = (AllocCgroup::None, ExitRule::FirstProcess);
+    let (alloc_cgroup, ends_by) = (AllocCgroupRule::None, ExitRule::FirstProcess);
     Some(RecognisedTask { source, container: None, alloc_cgroup, is_closed: true, ends_by, naming, user: None }.into())
 }
 

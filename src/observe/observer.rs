@@ -1,4 +1,4 @@
-//! The observer thread: finds cgroups, asks for their names, publishes them on the board, and removes them when their
+//! The observer thread: finds cgroups, queries their names, publishes them on the board, and removes them when their
 //! final series were delivered.
 //!
 //! ```text
@@ -34,13 +34,14 @@ use self::pace::TurnPace;
 use self::parents::ParentTable;
 use self::shares::UserQuotas;
 use super::Config;
-use super::identity::{AllocCgroup, TaskNaming};
+use super::exits::EndReport;
+use super::identity::{AllocCgroupRule, TaskNaming};
 use super::journal::{ObservedJournal, RecordLocation};
-use super::lives::{AllLives, Event, LifeTypes, Lives, State};
+use super::lives::{AllLives, LifeEvent, LifeTypes, Lives};
+use super::observed_allocs::{ObservedAllocs, TotalsChange};
 use super::processes::ProcessGroups;
 use super::runtime_queries::{RuntimePaths, RuntimeQueries, SourceReply};
 use super::scanner::{CgroupScanner, ScanChanges};
-use super::table::{ObservedAllocs, TotalsChange};
 use crate::board::Board;
 use crate::collectors::{CgroupEndTracer, EndedCgroup, SamplingContext, TaskReader};
 use crate::host::clock::Clock;
@@ -150,6 +151,8 @@ struct CgroupMeasures;
 
 impl LifeTypes for CgroupMeasures {
     type Task = Arc<MeasuredTask>;
+    /// Inodes by the index of the hierarchy.
+    type Cgroup = Box<[(usize, u64)]>;
     type Record = EndedCgroup;
 }
 
@@ -181,6 +184,8 @@ struct ObserverThread {
     numbers: Cell<u64>,
     /// Where the last round of checks of empty cgroups stopped, and the number of rounds.
     check_round: (String, usize),
+    /// The emptied task that was answered last.
+    last_answered: String,
     shares: UserQuotas,
     /// `None`: processes without a cgroup are not observed.
     processes: Option<ProcessGroups>,
@@ -208,7 +213,7 @@ impl ObserverThread {
         let now = parts.clock.instant();
         let mut all_parents = ParentTable::new(&parts.sampling, &parts.config);
         // The managed tasks, which are all below it.
-        all_parents.begin(&format!("{}/", parts.managed_parent.as_str()), AllocCgroup::Task, None);
+        all_parents.begin(&format!("{}/", parts.managed_parent.as_str()), AllocCgroupRule::Task, None);
         let shares = UserQuotas::new(parts.config.max_allocs);
         let processes = parts.config.processes.then(|| ProcessGroups::new(&parts.sampling, &parts.clock));
         ObserverThread {
@@ -223,6 +228,7 @@ impl ObserverThread {
             lives: AllLives::default(),
             numbers: Cell::new(0),
             check_round: (String::new(), 0),
+            last_answered: String::new(),
             shares,
             processes,
             parents: all_parents,
@@ -243,7 +249,7 @@ impl ObserverThread {
         self.resume();
         self.follow();
         // The totals that are published now include the tasks that do not begin again.
-        self.lives.to_sweep().iter().for_each(|path| self.happens(path, Event::Sweep));
+        self.lives.to_sweep().iter().for_each(|path| self.happens(path, LifeEvent::Sweep));
         self.sample_processes();
         self.query_waiting();
         self.has_started = true;
@@ -299,7 +305,7 @@ impl ObserverThread {
 
     fn process_changes(&mut self, removed: &[String], made: &[String], changed: &[String]) {
         for path in removed {
-            self.happens(path, Event::Removed);
+            self.happens(path, LifeEvent::Removed);
         }
         // It appeared in each hierarchy, in which it may be removed again; its successor is created later.
         let made: BTreeSet<&String> = made.iter().collect();
@@ -307,19 +313,24 @@ impl ObserverThread {
             if let Some((above, _)) = path.rsplit_once('/')
                 && self.lives.get(above).is_some_and(|lives| lives.made_at().is_some())
             {
-                self.happens(above, Event::Grew);
+                self.happens(above, LifeEvent::Grew);
             }
             let at = self.scanner.tree().has(path).then(|| self.parts.clock.now());
-            self.happens(path, Event::Made(at));
+            self.happens(path, LifeEvent::Made(at));
         }
+        self.process_changed_events(changed);
+    }
+
+    fn process_changed_events(&mut self, changed: &[String]) {
         // A process that moves between cgroups changes each of them thousands of times a second.
         let changed: BTreeSet<&String> = changed.iter().collect();
         for path in changed {
             // Perhaps for the last time.
             self.read_last(self.reader_of(path));
             self.read_freezer(path);
-            if self.lives.get(path).is_some_and(|lives| matches!(lives.state(), State::Empty { .. })) {
-                self.happens(path, Event::Occupied);
+            self.check_emptied(path);
+            if self.lives.get(path).is_some_and(|lives| self.may_be_occupied(path, lives)) {
+                self.happens(path, LifeEvent::Occupied);
             }
         }
     }
@@ -331,9 +342,14 @@ impl ObserverThread {
                     self.allocs.texts.add(changed);
                     let user = self.scanner.tree().chooser(&path);
                     let naming = naming.map(|naming| Box::new(user.into_iter().fold(*naming, TaskNaming::of_user)));
-                    self.happens(&path, Event::Named(naming));
+                    self.happens(&path, LifeEvent::Named(naming));
                 }
-                SourceReply::Exit(path, number, facts) => self.happens(&path, Event::Exited { number, facts }),
+                SourceReply::Exit(path, number, report) => {
+                    if report != EndReport::Late && self.lives.get(&path).is_some_and(Lives::is_emptied) {
+                        self.last_answered.clone_from(&path);
+                    }
+                    self.happens(&path, LifeEvent::Exited { number, report });
+                }
                 SourceReply::Renamed(ids) => self.renamed(&ids),
                 SourceReply::Restarting(requested_at, ids) => self.set_waits(requested_at, &ids),
                 SourceReply::Waiting(all) => self.show_waiting(all),
@@ -347,16 +363,18 @@ impl ObserverThread {
             container.is_some_and(|id| ids.binary_search(id).is_ok())
         };
         let paths = self.lives.iter().filter(|(_, lives)| is_one(lives)).map(|(path, _)| Arc::clone(path));
-        paths.collect::<Vec<_>>().iter().for_each(|path| self.happens(path, Event::Renamed));
+        paths.collect::<Vec<_>>().iter().for_each(|path| self.happens(path, LifeEvent::Renamed));
     }
 
     fn sweep(&mut self, now: Instant) {
         self.runtime_queries.query_renames();
         self.query_restarts();
         self.read_freezers();
-        self.scanner.sweep();
+        self.check_all_emptied();
+        let changed = self.scanner.sweep();
         self.find_removed();
-        self.lives.to_sweep().iter().for_each(|path| self.happens(path, Event::Sweep));
+        self.process_changed_events(&changed);
+        self.lives.to_sweep().iter().for_each(|path| self.happens(path, LifeEvent::Sweep));
         self.forget_totals(now);
         self.allocs.forget_earlier(self.parts.clock.now());
     }
@@ -375,10 +393,10 @@ impl ObserverThread {
         }
         for path in checks {
             if is_check(self, path) && self.scanner.tree().task_at(path).is_none() {
-                self.happens(path, Event::NoTask);
+                self.happens(path, LifeEvent::NoTask);
             }
         }
-        due.iter().for_each(|path| self.happens(path, Event::Due));
+        due.iter().for_each(|path| self.happens(path, LifeEvent::Due));
     }
 
     /// Publishes the changes on the board.

@@ -12,7 +12,7 @@
 
 use std::fmt;
 
-use super::identity::{AllocCgroup, TaskNaming};
+use super::identity::{AllocCgroupRule, TaskNaming};
 
 /// Selects allocs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,14 +132,14 @@ impl fmt::Display for WorkloadRule {
 pub fn ruled(
     rules: &[WorkloadRule],
     id: &str,
-    alloc_cgroup: AllocCgroup,
+    alloc_cgroup: AllocCgroupRule,
     naming: TaskNaming,
 ) -> (TaskNaming, Option<usize>) {
     let fits = |(n, rule): (usize, &WorkloadRule)| Some((n, rule.workload(id, &naming)?));
     let Some((n, workload)) = rules.iter().enumerate().find_map(fits) else { return (naming, None) };
     let above = naming.native.strip_suffix(&naming.task);
     let is_called_alike =
-        alloc_cgroup == AllocCgroup::Task && above.is_some_and(|above| above.is_empty() || above.ends_with('/'));
+        alloc_cgroup == AllocCgroupRule::Task && above.is_some_and(|above| above.is_empty() || above.ends_with('/'));
     let task = if is_called_alike { workload.clone() } else { naming.task };
     (TaskNaming { task, workload: Some(workload), ..naming }, Some(n))
 }
@@ -257,7 +257,7 @@ mod tests {
     fn workload_is_that_of_the_first_matching_rule_with_its_label_present() {
         let rules = rules(&["label:job=* -> label:project", "image:ci-* -> builds", "docker:* -> others"]);
         let given = |naming: &TaskNaming| {
-            let (naming, rule) = ruled(&rules, "docker:runner-x7f3", AllocCgroup::Task, naming.clone());
+            let (naming, rule) = ruled(&rules, "docker:runner-x7f3", AllocCgroupRule::Task, naming.clone());
             (naming.workload.unwrap(), rule.unwrap())
         };
         let both = [("job", "1"), ("project", "shop/web")];
@@ -266,22 +266,22 @@ mod tests {
         let empty = [("job", "1"), ("project", "")];
         assert_eq!(given(&container(None, &empty)), ("others".to_owned(), 2));
         let untouched = container(None, &both);
-        assert_eq!(ruled(&rules[1..2], "docker:a", AllocCgroup::Task, untouched.clone()), (untouched, None));
+        assert_eq!(ruled(&rules[1..2], "docker:a", AllocCgroupRule::Task, untouched.clone()), (untouched, None));
     }
 
     #[test]
     fn task_named_like_its_alloc_gets_the_workload_name_and_other_names_are_unchanged() {
         let rules = rules(&["* -> ci"]);
-        let task = |alloc_cgroup: AllocCgroup, native: &str, task: &str| {
+        let task = |alloc_cgroup: AllocCgroupRule, native: &str, task: &str| {
             let naming = TaskNaming { task: task.to_owned(), ..TaskNaming::of(native) };
             ruled(&rules, "any", alloc_cgroup, naming).0.task
         };
-        assert_eq!(task(AllocCgroup::Task, "runner-x7f3", "runner-x7f3"), "ci");
-        assert_eq!(task(AllocCgroup::Task, "/ci/job-123", "job-123"), "ci");
-        assert_eq!(task(AllocCgroup::Task, "shop-web-1", "web"), "web", "a service of Compose's");
-        assert_eq!(task(AllocCgroup::Task, "shop-web", "web"), "web", "a service of Compose's");
-        assert_eq!(task(AllocCgroup::Parent, "shop/web-x2x7z", "app"), "app", "a container of a pod");
-        assert_eq!(task(AllocCgroup::Parent, "42", "42"), "42", "a step of Slurm's");
+        assert_eq!(task(AllocCgroupRule::Task, "runner-x7f3", "runner-x7f3"), "ci");
+        assert_eq!(task(AllocCgroupRule::Task, "/ci/job-123", "job-123"), "ci");
+        assert_eq!(task(AllocCgroupRule::Task, "shop-web-1", "web"), "web", "a service of Compose's");
+        assert_eq!(task(AllocCgroupRule::Task, "shop-web", "web"), "web", "a service of Compose's");
+        assert_eq!(task(AllocCgroupRule::Parent, "shop/web-x2x7z", "app"), "app", "a container of a pod");
+        assert_eq!(task(AllocCgroupRule::Parent, "42", "42"), "42", "a step of Slurm's");
     }
 
     proptest! {

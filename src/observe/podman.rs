@@ -15,7 +15,7 @@ use super::docker::{ContainerEngine, DockerApi};
 use super::exits::ExitFacts;
 use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask, TaskNaming, is_container_id};
 use super::runtime_json;
-use super::runtime_queries::{EndAnswer, QueryTarget, QuestionTopic, Runtime, RuntimePaths};
+use super::runtime_queries::{ExitReply, QueryTarget, QueryTopic, Runtime, RuntimePaths};
 use crate::host::untrusted::RuntimeDirectory;
 use crate::model::alloc::AllocSource;
 use crate::model::task::ExitStatus;
@@ -69,7 +69,7 @@ impl PodmanRuntime {
 
 /// Podman may still record the events of this end.
 fn is_recent(target: &QueryTarget) -> bool {
-    let QuestionTopic::Exit(life) = target.about else { return false };
+    let QueryTopic::Exit(life) = target.about else { return false };
     Timestamp::from_system(SystemTime::now()).since(life.removed_at) < EVENTS_WITHIN
 }
 
@@ -99,15 +99,15 @@ impl Runtime for PodmanRuntime {
         self.engine.renamed()
     }
 
-    fn exit(&mut self, target: &QueryTarget, ended_at: Option<Timestamp>) -> EndAnswer {
+    fn exit(&mut self, target: &QueryTarget, ended_at: Option<Timestamp>) -> ExitReply {
         match target.found.container.as_deref().and_then(|id| self.written(id)) {
             Some(code) => {
                 let is_stopped = self.engine.is_stopped(target, ended_at);
                 if is_stopped.is_none() && is_recent(target) {
-                    return EndAnswer::NotYet;
+                    return ExitReply::NotYet;
                 }
                 let on_request = is_stopped == Some(true);
-                EndAnswer::Exit(ExitFacts {
+                ExitReply::Exit(ExitFacts {
                     status: ExitStatus::Code(code),
                     oom: false,
                     on_request,

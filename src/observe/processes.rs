@@ -72,8 +72,8 @@ impl ProcessCounters {
     }
 }
 
-/// Selects the groups to show.
-pub struct GroupFilter<'a> {
+/// Selects the process groups to show.
+pub struct ProcessGroupFilter<'a> {
     /// Whether a cgroup is or belongs to a task.
     pub is_in_a_task: &'a dyn Fn(&str) -> bool,
     /// PID of the agent, which is not shown, nor are its children.
@@ -86,9 +86,9 @@ pub struct GroupFilter<'a> {
     pub room: usize,
 }
 
-/// A change since the last sample.
+/// A change of the process groups since the last sample.
 #[derive(Debug)]
-pub enum GroupChange {
+pub enum ProcessGroupChange {
     Started { key: String, naming: Box<TaskNaming>, reader: Arc<TaskReader>, since: Timestamp },
     Ended { key: String },
 }
@@ -119,7 +119,7 @@ impl ProcessGroups {
         self.left_out
     }
 
-    pub fn sample(&mut self, filter: &GroupFilter<'_>) -> Vec<GroupChange> {
+    pub fn sample(&mut self, filter: &ProcessGroupFilter<'_>) -> Vec<ProcessGroupChange> {
         let at = self.clock.now();
         let seen = self.outsiders(filter);
         let mut by_group: BTreeMap<u32, Vec<SampledProcess>> = BTreeMap::new();
@@ -134,7 +134,7 @@ impl ProcessGroups {
             group.ends(&[]);
             if let Some(reader) = &group.reader {
                 reader.report(group.usage(&[]), at);
-                changes.push(GroupChange::Ended { key: group.key.clone() });
+                changes.push(ProcessGroupChange::Ended { key: group.key.clone() });
             }
             false
         });
@@ -161,7 +161,7 @@ impl ProcessGroups {
         changes
     }
 
-    fn show(&mut self, number: u32, seen: &[SampledProcess], native: &str) -> GroupChange {
+    fn show(&mut self, number: u32, seen: &[SampledProcess], native: &str) -> ProcessGroupChange {
         let reader = Arc::new(TaskReader::reported(&self.sampling));
         let first = first(number, seen);
         let command = first.map_or("", |process| process.command.as_str());
@@ -174,13 +174,18 @@ impl ProcessGroups {
             created_at: Some(Timestamp(since)),
             ..TaskNaming::of(native)
         };
-        let group = self.groups.get_mut(&number).expect("it was just looked at, so it must be there");
+        let group = self.groups.get_mut(&number).expect("it was just read, so it must be there");
         group.reader = Some(Arc::clone(&reader));
-        GroupChange::Started { key: group.key.clone(), naming: Box::new(naming), reader, since: Timestamp(since) }
+        ProcessGroupChange::Started {
+            key: group.key.clone(),
+            naming: Box::new(naming),
+            reader,
+            since: Timestamp(since),
+        }
     }
 
     /// All processes that are in no task's cgroup.
-    fn outsiders(&mut self, filter: &GroupFilter<'_>) -> Vec<SampledProcess> {
+    fn outsiders(&mut self, filter: &ProcessGroupFilter<'_>) -> Vec<SampledProcess> {
         let roots = &self.sampling.roots;
         let entries = std::fs::read_dir(&roots.proc).into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -305,14 +310,19 @@ mod tests {
         fn sample(&mut self, room: usize) -> Vec<String> {
             let (is_in_a_task, accepts) =
                 (|path: &str| path.starts_with("/task"), |name: &str| !name.starts_with("secret"));
-            let filter =
-                GroupFilter { is_in_a_task: &is_in_a_task, agent: 3, tasks: &[7].into(), is_shown: &accepts, room };
+            let filter = ProcessGroupFilter {
+                is_in_a_task: &is_in_a_task,
+                agent: 3,
+                tasks: &[7].into(),
+                is_shown: &accepts,
+                room,
+            };
             let changes = self.processes.sample(&filter);
             changes
                 .into_iter()
                 .map(|change| match change {
-                    GroupChange::Started { naming, .. } => format!("+{}", naming.native),
-                    GroupChange::Ended { key } => format!("-{key}"),
+                    ProcessGroupChange::Started { naming, .. } => format!("+{}", naming.native),
+                    ProcessGroupChange::Ended { key } => format!("-{key}"),
                 })
                 .collect()
         }

@@ -1,8 +1,8 @@
-//! The queue of questions to one source. Names come before exits: a task is shown and counted by its name, and many
+//! The queue of queries to one source. Names come before exits: a task is shown and counted by its name, and many
 //! short-lived containers cause many exits.
 //!
 //! ```text
-//! name ──► one question per container, with all its cgroups ──────┐
+//! name ──► one query per container, with all its cgroups ─────────┐
 //! exit ──► one per cgroup, about its latest life ─────────────────┴──► next(): names first, then exits that are due
 //!           ▲── not known yet: again in 25, 50, 75 ms and so on, 12 times, without blocking the thread
 //! ```
@@ -16,11 +16,11 @@ use super::identity::RecognisedTask;
 use crate::model::units::Timestamp;
 use crate::telemetry::lock;
 
-/// Maximum number of questions of a kind per source; further ones are dropped.
+/// Maximum number of queries of a kind per source; further ones are dropped.
 const MOST_WAITING: usize = 1024;
 /// Maximum number of cgroups with the ID of one container: runtimes create one or two.
 const MOST_OF_ONE: usize = 8;
-/// A daemon may consider a container running for a moment after its cgroup is gone.
+/// A daemon may consider a container running for a moment after its cgroup was removed.
 const TRIES: u32 = 12;
 /// Times the number of tries: all of them take just under [`END_IS_AWAITED`].
 const PAUSE: Duration = Duration::from_millis(25);
@@ -38,49 +38,49 @@ pub struct QueryTarget {
     pub found: RecognisedTask,
     /// Its directories in the sampled hierarchies.
     pub directories: Vec<PathBuf>,
-    pub about: QuestionTopic,
+    pub about: QueryTopic,
 }
 
-/// What the source is asked.
+/// Subject of a query about one task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QuestionTopic {
+pub enum QueryTopic {
     Name,
-    /// About one life of the container, so that the answer is not applied to another one.
-    Exit(EndedLife),
+    /// About one life of the container, so that the reply is not applied to another one.
+    Exit(LifeRef),
 }
 
-/// An ended life. A restarted container has several, with the same ID.
+/// Identifies the ended life that a query is about: a restarted container has several lives with the same ID.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct EndedLife {
+pub struct LifeRef {
     pub number: u64,
     /// Start of its first process. `None`: not reported by the kernel.
     pub began_at: Option<Timestamp>,
     /// End of its last process. `None`: not reported by the kernel.
     pub ended_at: Option<Timestamp>,
-    /// When the agent saw that it is gone.
+    /// When the agent saw that its cgroup was removed.
     pub removed_at: Timestamp,
 }
 
-/// The next query.
+/// A query to a source, as its thread takes it from the queue.
 #[derive(Debug)]
-pub enum QueryJob {
+pub enum SourceQuery {
     /// Names of these cgroups of one container.
     Name(Vec<QueryTarget>),
     /// Which containers were renamed.
     Renames,
-    /// Which containers wait for their restart; asked at this time.
+    /// Which containers wait for their restart; requested at this time.
     Restarts(Timestamp),
     /// Which containers wait for their restart, with their names.
     Waiting,
-    End(Box<EndQuestion>),
+    Exit(Box<ExitQuery>),
 }
 
-/// The question how a life ended.
+/// Query for the exit of an ended life, repeated until the source replies.
 #[derive(Debug)]
-pub struct EndQuestion {
+pub struct ExitQuery {
     pub target: QueryTarget,
-    pub life: EndedLife,
-    /// The observer no longer waits for the answer.
+    pub life: LifeRef,
+    /// The observer no longer waits for the reply.
     pub is_late: bool,
     queried_at: Instant,
     tries: u32,
@@ -88,29 +88,29 @@ pub struct EndQuestion {
     due: Instant,
 }
 
-/// The questions to one source. Concurrency: one thread adds, one takes.
+/// The queries to one source. Concurrency: one thread adds, one takes.
 #[derive(Debug, Default)]
-pub struct QuestionQueue {
-    waiting: Mutex<PendingQuestions>,
+pub struct QueryQueue {
+    waiting: Mutex<PendingQueries>,
     changed: Condvar,
 }
 
-/// The questions that were not answered yet.
+/// The queries that no thread has taken yet.
 #[derive(Debug, Default)]
-struct PendingQuestions {
+struct PendingQueries {
     names: VecDeque<Vec<QueryTarget>>,
     has_renames: bool,
     restarts: Option<Timestamp>,
     has_waiting: bool,
-    /// The last question found no engine.
+    /// At the last query the engine did not respond.
     is_unreachable: bool,
     /// Sorted by due time.
-    ends: VecDeque<Box<EndQuestion>>,
+    exits: VecDeque<Box<ExitQuery>>,
     is_closed: bool,
 }
 
-impl QuestionQueue {
-    /// Returns whether the question was queued.
+impl QueryQueue {
+    /// Returns whether the query was queued.
     pub fn add(&self, target: QueryTarget) -> bool {
         let is_added = lock(&self.waiting).add(target);
         self.changed.notify_one();
@@ -123,7 +123,7 @@ impl QuestionQueue {
     }
 
     pub fn add_restarts(&self, now: Timestamp) {
-        // The time of the question that has not been asked yet is the earlier one.
+        // The time of the query that still waits is the earlier one.
         lock(&self.waiting).restarts.get_or_insert(now);
         self.changed.notify_one();
     }
@@ -133,25 +133,25 @@ impl QuestionQueue {
         self.changed.notify_one();
     }
 
-    /// Queues the question again. Returns it instead if it was asked too often.
-    pub fn again(&self, mut end: Box<EndQuestion>) -> Option<Box<EndQuestion>> {
-        if end.tries >= TRIES {
-            return Some(end);
+    /// Queues the query again. Returns it instead if it was tried too often.
+    pub fn again(&self, mut query: Box<ExitQuery>) -> Option<Box<ExitQuery>> {
+        if query.tries >= TRIES {
+            return Some(query);
         }
-        (end.tries, end.due) = (end.tries + 1, Instant::now() + PAUSE * (end.tries + 1));
-        lock(&self.waiting).insert(end);
+        (query.tries, query.due) = (query.tries + 1, Instant::now() + PAUSE * (query.tries + 1));
+        lock(&self.waiting).insert(query);
         None
     }
 
     /// The same after the engine did not respond. Returns it if the engine has had its time.
-    pub fn again_when_reachable(&self, mut end: Box<EndQuestion>) -> Option<Box<EndQuestion>> {
+    pub fn again_when_reachable(&self, mut query: Box<ExitQuery>) -> Option<Box<ExitQuery>> {
         let (now, mut waiting) = (Instant::now(), lock(&self.waiting));
         waiting.is_unreachable = true;
-        if now.saturating_duration_since(end.queried_at) >= ENGINE_IS_AWAITED {
-            return Some(end);
+        if now.saturating_duration_since(query.queried_at) >= ENGINE_IS_AWAITED {
+            return Some(query);
         }
-        end.due = now + ENGINE_PAUSE;
-        waiting.insert(end);
+        query.due = now + ENGINE_PAUSE;
+        waiting.insert(query);
         None
     }
 
@@ -159,32 +159,32 @@ impl QuestionQueue {
         lock(&self.waiting).is_unreachable = false;
     }
 
-    /// Blocks until a question is due. `None`: the queue was closed.
-    pub fn next(&self) -> Option<QueryJob> {
+    /// Blocks until a query is due. `None`: the queue was closed.
+    pub fn next(&self) -> Option<SourceQuery> {
         let mut waiting = lock(&self.waiting);
         loop {
             if waiting.is_closed {
                 return None;
             }
             if let Some(same) = waiting.names.pop_front() {
-                return Some(QueryJob::Name(same));
+                return Some(SourceQuery::Name(same));
             }
             if std::mem::take(&mut waiting.has_renames) {
-                return Some(QueryJob::Renames);
+                return Some(SourceQuery::Renames);
             }
             if let Some(requested_at) = waiting.restarts.take() {
-                return Some(QueryJob::Restarts(requested_at));
+                return Some(SourceQuery::Restarts(requested_at));
             }
             if std::mem::take(&mut waiting.has_waiting) {
-                return Some(QueryJob::Waiting);
+                return Some(SourceQuery::Waiting);
             }
             let now = Instant::now();
             let patience = if waiting.is_unreachable { ENGINE_IS_AWAITED } else { END_IS_AWAITED };
-            let wait = match waiting.ends.front().map(|end| end.due.saturating_duration_since(now)) {
+            let wait = match waiting.exits.front().map(|query| query.due.saturating_duration_since(now)) {
                 Some(Duration::ZERO) => {
-                    return waiting.ends.pop_front().map(|mut end| {
-                        end.is_late = now.saturating_duration_since(end.queried_at) >= patience;
-                        QueryJob::End(end)
+                    return waiting.exits.pop_front().map(|mut query| {
+                        query.is_late = now.saturating_duration_since(query.queried_at) >= patience;
+                        SourceQuery::Exit(query)
                     });
                 }
                 Some(left) => left,
@@ -200,11 +200,11 @@ impl QuestionQueue {
     }
 }
 
-impl PendingQuestions {
+impl PendingQueries {
     fn add(&mut self, target: QueryTarget) -> bool {
         match target.about {
-            QuestionTopic::Name => self.add_name(target),
-            QuestionTopic::Exit(life) => self.add_end(target, life),
+            QueryTopic::Name => self.add_name(target),
+            QueryTopic::Exit(life) => self.add_exit(target, life),
         }
     }
 
@@ -226,23 +226,23 @@ impl PendingQuestions {
         }
     }
 
-    fn add_end(&mut self, target: QueryTarget, life: EndedLife) -> bool {
-        // The answer about an earlier life there is no longer needed.
-        self.ends.retain(|end| end.target.path != target.path);
-        let of_one = self.ends.iter().filter(|end| is_of_one(&end.target, &target)).count();
-        if of_one >= MOST_OF_ONE || self.ends.len() >= MOST_WAITING {
+    fn add_exit(&mut self, target: QueryTarget, life: LifeRef) -> bool {
+        // The reply about an earlier life there is no longer needed.
+        self.exits.retain(|query| query.target.path != target.path);
+        let of_one = self.exits.iter().filter(|query| is_of_one(&query.target, &target)).count();
+        if of_one >= MOST_OF_ONE || self.exits.len() >= MOST_WAITING {
             return false;
         }
         let now = Instant::now();
-        let end = Box::new(EndQuestion { target, life, is_late: false, queried_at: now, tries: 0, due: now });
-        // Retried questions are due later.
-        self.insert(end);
+        let query = Box::new(ExitQuery { target, life, is_late: false, queried_at: now, tries: 0, due: now });
+        // Retried queries are due later.
+        self.insert(query);
         true
     }
 
-    fn insert(&mut self, end: Box<EndQuestion>) {
-        let at = self.ends.partition_point(|known| known.due <= end.due);
-        self.ends.insert(at, end);
+    fn insert(&mut self, query: Box<ExitQuery>) {
+        let at = self.exits.partition_point(|known| known.due <= query.due);
+        self.exits.insert(at, query);
     }
 }
 
@@ -257,107 +257,109 @@ mod tests {
     use super::*;
     use crate::model::alloc::AllocSource;
 
-    fn target(path: &str, container: &str, about: QuestionTopic) -> QueryTarget {
+    fn target(path: &str, container: &str, about: QueryTopic) -> QueryTarget {
         let found = RecognisedTask::container(AllocSource::Docker, container);
         QueryTarget { path: path.to_owned(), found, directories: Vec::new(), about }
     }
-    fn end(path: &str, container: &str, number: u64) -> QueryTarget {
-        target(path, container, QuestionTopic::Exit(EndedLife { number, ..EndedLife::default() }))
+    fn exit(path: &str, container: &str, number: u64) -> QueryTarget {
+        target(path, container, QueryTopic::Exit(LifeRef { number, ..LifeRef::default() }))
     }
-    fn paths(question: Option<QueryJob>) -> Vec<String> {
-        match question {
-            Some(QueryJob::Name(same)) => same.into_iter().map(|target| target.path).collect(),
-            Some(QueryJob::Renames) => vec!["renames".to_owned()],
-            Some(QueryJob::Restarts(at)) => vec![format!("restarts at {}", at.0)],
-            Some(QueryJob::Waiting) => vec!["waiting".to_owned()],
-            Some(QueryJob::End(end)) => vec![format!("end of {}, life {}", end.target.path, end.life.number)],
+    fn paths(query: Option<SourceQuery>) -> Vec<String> {
+        match query {
+            Some(SourceQuery::Name(same)) => same.into_iter().map(|target| target.path).collect(),
+            Some(SourceQuery::Renames) => vec!["renames".to_owned()],
+            Some(SourceQuery::Restarts(at)) => vec![format!("restarts at {}", at.0)],
+            Some(SourceQuery::Waiting) => vec!["waiting".to_owned()],
+            Some(SourceQuery::Exit(query)) => {
+                vec![format!("exit of {}, life {}", query.target.path, query.life.number)]
+            }
             None => Vec::new(),
         }
     }
 
     #[test]
-    fn names_come_before_ends_and_one_container_is_one_question() {
-        let questions = QuestionQueue::default();
+    fn names_come_before_exits_and_one_container_is_one_query() {
+        let queries = QueryQueue::default();
         for n in 0..200 {
-            assert!(questions.add(end(&format!("/d/{n}"), &format!("id-{n}"), 1)));
+            assert!(queries.add(exit(&format!("/d/{n}"), &format!("id-{n}"), 1)));
         }
         for path in ["/a", "/b", "/a"] {
-            assert!(questions.add(target(path, "one", QuestionTopic::Name)));
+            assert!(queries.add(target(path, "one", QueryTopic::Name)));
         }
-        assert!(questions.add(target("/c", "other", QuestionTopic::Name)));
-        let mut of_another_namespace = target("/d", "one", QuestionTopic::Name);
+        assert!(queries.add(target("/c", "other", QueryTopic::Name)));
+        let mut of_another_namespace = target("/d", "one", QueryTopic::Name);
         of_another_namespace.found.naming.native = "build/one".to_owned();
-        assert!(questions.add(of_another_namespace));
-        assert_eq!(paths(questions.next()), ["/a", "/b"]);
-        assert_eq!(paths(questions.next()), ["/c"]);
-        assert_eq!(paths(questions.next()), ["/d"]);
-        [7, 9].iter().for_each(|at| questions.add_restarts(Timestamp(*at)));
-        questions.add_waiting();
-        questions.add_renames();
-        assert_eq!(paths(questions.next()), ["renames"]);
-        assert_eq!(paths(questions.next()), ["restarts at 7"], "one question");
-        assert_eq!(paths(questions.next()), ["waiting"]);
-        assert!(questions.add(end("/d/0", "id-0", 2)), "of the newest life");
-        assert_eq!(paths(questions.next()), ["end of /d/1, life 1"]);
+        assert!(queries.add(of_another_namespace));
+        assert_eq!(paths(queries.next()), ["/a", "/b"]);
+        assert_eq!(paths(queries.next()), ["/c"]);
+        assert_eq!(paths(queries.next()), ["/d"]);
+        [7, 9].iter().for_each(|at| queries.add_restarts(Timestamp(*at)));
+        queries.add_waiting();
+        queries.add_renames();
+        assert_eq!(paths(queries.next()), ["renames"]);
+        assert_eq!(paths(queries.next()), ["restarts at 7"], "one query");
+        assert_eq!(paths(queries.next()), ["waiting"]);
+        assert!(queries.add(exit("/d/0", "id-0", 2)), "of the newest life");
+        assert_eq!(paths(queries.next()), ["exit of /d/1, life 1"]);
     }
 
     #[test]
-    fn unanswered_question_is_retried_behind_newer_ones_a_limited_number_of_times() {
-        let questions = QuestionQueue::default();
-        questions.add(end("/a", "a", 1));
+    fn unanswered_query_is_retried_behind_newer_ones_a_limited_number_of_times() {
+        let queries = QueryQueue::default();
+        queries.add(exit("/a", "a", 1));
         let mut requested = 0;
         let last = loop {
-            let Some(QueryJob::End(end)) = questions.next() else { panic!("it waits for an end") };
+            let Some(SourceQuery::Exit(query)) = queries.next() else { panic!("it waits for an exit") };
             requested += 1;
             if requested == 1 {
-                questions.add(target("/b", "b", QuestionTopic::Name));
+                queries.add(target("/b", "b", QueryTopic::Name));
             }
-            if let Some(end) = questions.again(end) {
-                break end;
+            if let Some(query) = queries.again(query) {
+                break query;
             }
             if requested == 1 {
-                assert_eq!(paths(questions.next()), ["/b"], "meanwhile");
+                assert_eq!(paths(queries.next()), ["/b"], "meanwhile");
             }
         };
         assert_eq!((requested, last.target.path.as_str()), (TRIES + 1, "/a"));
-        questions.close();
-        assert!(questions.next().is_none());
+        queries.close();
+        assert!(queries.next().is_none());
     }
 
     #[test]
     fn end_waits_longer_while_its_engine_does_not_respond_and_not_for_ever() {
-        let questions = QuestionQueue::default();
-        ["/a", "/b"].iter().for_each(|path| assert!(questions.add(end(path, path, 1))));
-        let next = || match questions.next() {
-            Some(QueryJob::End(end)) => end,
+        let queries = QueryQueue::default();
+        ["/a", "/b"].iter().for_each(|path| assert!(queries.add(exit(path, path, 1))));
+        let next = || match queries.next() {
+            Some(SourceQuery::Exit(query)) => query,
             other => panic!("{other:?}"),
         };
-        let age = |mut end: Box<EndQuestion>, by: Duration| {
-            end.queried_at = end.queried_at.checked_sub(by).expect("this machine runs for longer");
-            end
+        let age = |mut query: Box<ExitQuery>, by: Duration| {
+            query.queried_at = query.queried_at.checked_sub(by).expect("this machine runs for longer");
+            query
         };
         let first = age(next(), END_IS_AWAITED);
-        assert!(questions.again_when_reachable(first).is_none());
+        assert!(queries.again_when_reachable(first).is_none());
         let of_b = next();
         assert_eq!((of_b.target.path.as_str(), of_b.is_late), ("/b", false), "the others are not delayed");
-        assert!(questions.again(of_b).is_none() && next().target.path == "/b");
+        assert!(queries.again(of_b).is_none() && next().target.path == "/b");
         let again = next();
         assert_eq!((again.target.path.as_str(), again.is_late), ("/a", false), "the engine may be starting");
-        questions.again_when_reachable(again);
-        questions.set_reachable();
+        queries.again_when_reachable(again);
+        queries.set_reachable();
         assert!(next().is_late, "it responds, and is still late");
-        questions.add(end("/c", "c", 1));
+        queries.add(exit("/c", "c", 1));
         let last = age(next(), ENGINE_IS_AWAITED);
-        assert!(questions.again_when_reachable(last).is_some(), "it has had its time");
+        assert!(queries.again_when_reachable(last).is_some(), "it has had its time");
     }
 
     #[test]
-    fn no_source_and_no_container_has_more_questions_than_its_share() {
-        let questions = QuestionQueue::default();
-        let added = |about: &dyn Fn(usize) -> QueryTarget| (0..2_000).filter(|n| questions.add(about(*n))).count();
-        assert_eq!(added(&|n| target(&format!("/{n}"), "one", QuestionTopic::Name)), MOST_OF_ONE);
-        assert_eq!(added(&|n| end(&format!("/{n}"), "one", 1)), MOST_OF_ONE);
-        assert_eq!(added(&|n| target(&format!("/x{n}"), &format!("x{n}"), QuestionTopic::Name)), MOST_WAITING - 1);
-        assert_eq!(added(&|n| end(&format!("/x{n}"), &format!("x{n}"), 1)), MOST_WAITING - MOST_OF_ONE);
+    fn no_source_and_no_container_has_more_queries_than_its_share() {
+        let queries = QueryQueue::default();
+        let added = |about: &dyn Fn(usize) -> QueryTarget| (0..2_000).filter(|n| queries.add(about(*n))).count();
+        assert_eq!(added(&|n| target(&format!("/{n}"), "one", QueryTopic::Name)), MOST_OF_ONE);
+        assert_eq!(added(&|n| exit(&format!("/{n}"), "one", 1)), MOST_OF_ONE);
+        assert_eq!(added(&|n| target(&format!("/x{n}"), &format!("x{n}"), QueryTopic::Name)), MOST_WAITING - 1);
+        assert_eq!(added(&|n| exit(&format!("/x{n}"), &format!("x{n}"), 1)), MOST_WAITING - MOST_OF_ONE);
     }
 }

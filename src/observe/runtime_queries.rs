@@ -1,14 +1,14 @@
-//! Asks runtimes for the names and exits of their containers, on one thread per source, so that one that hangs delays
-//! only its own names. Answers are truncated and cleaned before they are queued for the observer.
+//! Queries runtimes for the names and exits of their containers, on one thread per source, so that one that hangs
+//! delays only its own names. Replies are truncated and cleaned before they are queued for the observer.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use super::exits::ExitFacts;
+use super::exits::{EndReport, ExitFacts};
 use super::identity::{RecognisedTask, TaskNaming};
-use super::query_queue::{EndQuestion, QueryJob, QuestionQueue};
-use super::texts::{TextCounts, sanitize};
+use super::query_queue::{ExitQuery, QueryQueue, SourceQuery};
+use super::texts::{ChangedTextCounts, sanitize};
 use super::{Config, ObservedSource};
 use crate::host::inotify::WakeSignal;
 use crate::host::roots::Roots;
@@ -16,7 +16,7 @@ use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
 use crate::telemetry::lock;
 
-pub use super::query_queue::{EndedLife, QueryTarget, QuestionTopic};
+pub use super::query_queue::{LifeRef, QueryTarget, QueryTopic};
 
 /// Paths that sources need.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,21 +48,21 @@ pub trait Runtime: Send {
         Vec::new()
     }
     /// How the life that ended at `ended_at` ended. Does not wait.
-    fn exit(&mut self, target: &QueryTarget, ended_at: Option<Timestamp>) -> EndAnswer {
+    fn exit(&mut self, target: &QueryTarget, ended_at: Option<Timestamp>) -> ExitReply {
         let _ = (target, ended_at);
-        EndAnswer::Nothing
+        ExitReply::Nothing
     }
 }
 
-/// Answer of a source about an ended life.
+/// Reply of a source to an [`ExitQuery`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum EndAnswer {
-    /// The source still considers it running, or not started yet: ask again.
+pub enum ExitReply {
+    /// The source still considers it running, or not started yet: query again.
     NotYet,
     Exit(ExitFacts),
-    /// Its engine does not respond: ask again when it may.
+    /// Its engine does not respond: query again when it may.
     Unreachable,
-    /// Unknown, or the answer is about another life.
+    /// Unknown, or the reply is about another life.
     Nothing,
 }
 
@@ -75,13 +75,13 @@ pub struct WaitingContainer {
     pub last: ExitFacts,
 }
 
-/// An answer of a source.
+/// Reply of a source to a [`SourceQuery`], for the observer.
 #[derive(Debug)]
 pub enum SourceReply {
     /// With the changes made to its texts.
-    Name(String, Option<Box<TaskNaming>>, TextCounts),
+    Name(String, Option<Box<TaskNaming>>, ChangedTextCounts),
     /// About the life of this number.
-    Exit(String, u64, Option<ExitFacts>),
+    Exit(String, u64, EndReport),
     /// The containers with these IDs have other names now.
     Renamed(Vec<String>),
     /// The containers with these IDs waited for their restart at this time or later.
@@ -89,12 +89,12 @@ pub enum SourceReply {
     Waiting(Vec<WaitingContainer>),
 }
 
-/// Queues questions to the sources, each on its own thread, and collects their answers.
+/// Queues queries to the sources, each on its own thread, and collects their replies.
 pub struct RuntimeQueries {
     paths: RuntimePaths,
     /// Labels that are shown or used by rules; others are dropped.
     labels: Arc<BTreeSet<String>>,
-    queues: HashMap<AllocSource, Option<Arc<QuestionQueue>>>,
+    queues: HashMap<AllocSource, Option<Arc<QueryQueue>>>,
     replies: Arc<Mutex<Vec<SourceReply>>>,
     wake: WakeSignal,
 }
@@ -106,53 +106,53 @@ impl RuntimeQueries {
         Ok(RuntimeQueries { paths, labels, queues: HashMap::new(), replies: Arc::default(), wake: wake_signal })
     }
 
-    /// Rings when a source has answered.
+    /// Rings when a source has replied.
     pub fn wake_signal(&self) -> WakeSignal {
         self.wake.clone()
     }
 
-    /// Whether the question was queued. An answer may still never come.
+    /// Whether the query was queued. A reply may still never come.
     pub fn enqueue(&mut self, source: &'static ObservedSource, target: QueryTarget) -> bool {
-        self.queue(source).is_some_and(|questions| questions.add(target))
+        self.queue(source).is_some_and(|queries| queries.add(target))
     }
 
     /// Queries a source for the containers that wait for their restart.
     pub fn query_waiting(&mut self, source: &'static ObservedSource) {
-        if let Some(questions) = self.queue(source) {
-            questions.add_waiting();
+        if let Some(queries) = self.queue(source) {
+            queries.add_waiting();
         }
     }
 
     /// The queue of a source, whose thread is started at the first use.
-    fn queue(&mut self, source: &'static ObservedSource) -> Option<&Arc<QuestionQueue>> {
+    fn queue(&mut self, source: &'static ObservedSource) -> Option<&Arc<QueryQueue>> {
         let make = source.runtime?;
         let queue = self.queues.entry(source.word).or_insert_with(|| {
-            let questions = Arc::<QuestionQueue>::default();
+            let queries = Arc::<QueryQueue>::default();
             let worker = SourceWorker {
-                questions: Arc::clone(&questions),
+                queries: Arc::clone(&queries),
                 labels: Arc::clone(&self.labels),
                 replies: Arc::clone(&self.replies),
                 wake: self.wake.clone(),
             };
             let paths = self.paths.clone();
-            let name = format!("ask-{}", source.word.as_str());
+            let name = format!("read-{}", source.word.as_str());
             let thread = std::thread::Builder::new().name(name).spawn(move || worker.run(&mut *make(&paths)));
-            thread.ok().map(|_| questions)
+            thread.ok().map(|_| queries)
         });
         queue.as_ref()
     }
 
-    /// Asks each source that was asked for a name which containers were renamed since.
+    /// Queries each source that was queried before for the containers that were renamed since.
     pub fn query_renames(&self) {
-        self.queues.values().flatten().for_each(|questions| questions.add_renames());
+        self.queues.values().flatten().for_each(|queries| queries.add_renames());
     }
 
-    /// Asks each source that was asked before which containers wait for their restart.
+    /// Queries each source that was queried before for the containers that wait for their restart.
     pub fn query_restarts(&self, now: Timestamp) {
-        self.queues.values().flatten().for_each(|questions| questions.add_restarts(now));
+        self.queues.values().flatten().for_each(|queries| queries.add_restarts(now));
     }
 
-    /// The answers since the last call.
+    /// The replies since the last call.
     pub fn replies(&self) -> Vec<SourceReply> {
         std::mem::take(&mut *lock(&self.replies))
     }
@@ -160,13 +160,13 @@ impl RuntimeQueries {
 
 impl Drop for RuntimeQueries {
     fn drop(&mut self) {
-        self.queues.values().flatten().for_each(|questions| questions.close());
+        self.queues.values().flatten().for_each(|queries| queries.close());
     }
 }
 
 /// The thread of one source.
 struct SourceWorker {
-    questions: Arc<QuestionQueue>,
+    queries: Arc<QueryQueue>,
     labels: Arc<BTreeSet<String>>,
     replies: Arc<Mutex<Vec<SourceReply>>>,
     wake: WakeSignal,
@@ -175,28 +175,28 @@ struct SourceWorker {
 impl SourceWorker {
     /// Runs until the queue is closed.
     fn run(&self, runtime: &mut dyn Runtime) {
-        while let Some(question) = self.questions.next() {
-            match question {
-                QueryJob::Name(same) => self.name(runtime, &same),
-                QueryJob::Renames => {
+        while let Some(query) = self.queries.next() {
+            match query {
+                SourceQuery::Name(same) => self.name(runtime, &same),
+                SourceQuery::Renames => {
                     let renamed = runtime.renamed();
                     if renamed.is_empty() {
                         continue;
                     }
                     lock(&self.replies).push(SourceReply::Renamed(renamed));
                 }
-                QueryJob::Restarts(requested_at) => {
+                SourceQuery::Restarts(requested_at) => {
                     let Some(all) = runtime.restarting() else { continue };
                     lock(&self.replies).push(SourceReply::Restarting(requested_at, all));
                 }
-                QueryJob::Waiting => {
+                SourceQuery::Waiting => {
                     let mut all = runtime.waiting();
                     for container in &mut all {
-                        container.naming = self.bounded(container.naming.clone(), &mut TextCounts::default());
+                        container.naming = self.bounded(container.naming.clone(), &mut ChangedTextCounts::default());
                     }
                     lock(&self.replies).push(SourceReply::Waiting(all));
                 }
-                QueryJob::End(end) => self.end(runtime, end),
+                SourceQuery::Exit(query) => self.exit(runtime, query),
             }
             self.wake.ring();
         }
@@ -206,7 +206,7 @@ impl SourceWorker {
         let Some(first) = same.first() else { return };
         let reported = runtime.name(first);
         for target in same {
-            let mut counts = TextCounts::default();
+            let mut counts = ChangedTextCounts::default();
             // A plain cgroup is named by its own path.
             let is_plain = |reported: &TaskNaming| reported.source == Some(AllocSource::Cgroup);
             let plain =
@@ -217,24 +217,25 @@ impl SourceWorker {
         }
     }
 
-    fn bounded(&self, mut naming: TaskNaming, counts: &mut TextCounts) -> TaskNaming {
+    fn bounded(&self, mut naming: TaskNaming, counts: &mut ChangedTextCounts) -> TaskNaming {
         naming.labels.retain(|(name, _)| self.labels.contains(name));
         sanitize(naming, counts)
     }
 
-    fn end(&self, runtime: &mut dyn Runtime, end: Box<EndQuestion>) {
-        let answer = if end.is_late { EndAnswer::Nothing } else { runtime.exit(&end.target, end.life.ended_at) };
-        if answer != EndAnswer::Unreachable && !end.is_late {
-            self.questions.set_reachable();
+    fn exit(&self, runtime: &mut dyn Runtime, query: Box<ExitQuery>) {
+        let reply = (!query.is_late).then(|| runtime.exit(&query.target, query.life.ended_at));
+        if reply.as_ref().is_some_and(|reply| *reply != ExitReply::Unreachable) {
+            self.queries.set_reachable();
         }
-        let (end, facts) = match answer {
-            EndAnswer::NotYet => (self.questions.again(end), None),
-            EndAnswer::Unreachable => (self.questions.again_when_reachable(end), None),
-            EndAnswer::Exit(facts) => (Some(end), Some(facts)),
-            EndAnswer::Nothing => (Some(end), None),
+        let (done, report) = match reply {
+            Some(ExitReply::NotYet) => (self.queries.again(query), EndReport::Runs),
+            Some(ExitReply::Unreachable) => (self.queries.again_when_reachable(query), EndReport::Refused),
+            Some(ExitReply::Exit(facts)) => (Some(query), EndReport::Exit(facts)),
+            Some(ExitReply::Nothing) => (Some(query), EndReport::Refused),
+            None => (Some(query), EndReport::Late),
         };
-        if let Some(end) = end {
-            lock(&self.replies).push(SourceReply::Exit(end.target.path, end.life.number, facts));
+        if let Some(query) = done {
+            lock(&self.replies).push(SourceReply::Exit(query.target.path, query.life.number, report));
         }
     }
 }
@@ -271,7 +272,7 @@ mod tests {
         fn path(&self, path: &str) -> PathBuf {
             self.0.path().join(path.trim_start_matches('/').replace("<id>", ID))
         }
-        fn runtime(&self, cgroup: &str, about: QuestionTopic) -> (Box<dyn Runtime>, QueryTarget) {
+        fn runtime(&self, cgroup: &str, about: QueryTopic) -> (Box<dyn Runtime>, QueryTarget) {
             let paths = RuntimePaths { roots: Roots::below(self.0.path()), docker: self.path("/run/docker.sock") };
             let cgroup = cgroup.replace("<id>", ID).replace("<alloc>", ALLOC);
             let parts: Vec<&str> = Path::new(&cgroup).iter().skip(1).map(|part| part.to_str().unwrap()).collect();
@@ -281,11 +282,14 @@ mod tests {
             };
             let source = ALL.iter().find(|source| source.word == found.source).expect("a source of ours");
             let directories = vec![self.path("/cgroup")];
-            (source.runtime.expect("it can be asked")(&paths), QueryTarget { path: cgroup, found, directories, about })
+            (
+                source.runtime.expect("it can be queried")(&paths),
+                QueryTarget { path: cgroup, found, directories, about },
+            )
         }
         /// Source and name.
         fn name(&self, cgroup: &str) -> Option<TaskNaming> {
-            let (mut runtime, target) = self.runtime(cgroup, QuestionTopic::Name);
+            let (mut runtime, target) = self.runtime(cgroup, QueryTopic::Name);
             runtime.name(&target)
         }
     }
@@ -333,19 +337,16 @@ mod tests {
         let paths = RuntimePaths { roots: Roots::below(dir.path()), docker };
         let mut runtime_queries = RuntimeQueries::new(paths, &Config::default()).unwrap();
         let docker = ALL.iter().find(|source| source.word == AllocSource::Docker).unwrap();
-        let mut request = |id: &str, about: QuestionTopic| {
+        let mut request = |id: &str, about: QueryTopic| {
             let found = RecognisedTask::container(AllocSource::Docker, id);
             runtime_queries
                 .enqueue(docker, QueryTarget { path: format!("/docker/{id}"), found, directories: Vec::new(), about })
         };
         for number in 0..200 {
-            assert!(request(
-                &format!("{number:064x}"),
-                QuestionTopic::Exit(EndedLife { number, ..EndedLife::default() })
-            ));
+            assert!(request(&format!("{number:064x}"), QueryTopic::Exit(LifeRef { number, ..LifeRef::default() })));
         }
-        assert!(request(ID, QuestionTopic::Name));
-        let (until, mut ends) = (std::time::Instant::now() + std::time::Duration::from_secs(60), 0);
+        assert!(request(ID, QueryTopic::Name));
+        let (until, mut ends) = (std::time::Instant::now() + std::time::Duration::from_secs(300), 0);
         let named = loop {
             assert!(std::time::Instant::now() < until, "no name, and {ends} ends");
             let replies = runtime_queries.replies();
@@ -394,10 +395,10 @@ mod tests {
         let naming = FileTree::of(&[(&build.0, build.1)]).name("/build/<id>").unwrap();
         assert_eq!((naming.source, naming.native.as_str()), (Some(AllocSource::Containerd), "build/cache"));
         assert_eq!(naming.driver.as_deref(), Some("containerd"));
-        // Docker's bundle has no name, and without the daemon's answer the container stays Docker's.
+        // Docker's bundle has no name, and without the daemon's reply the container stays Docker's.
         assert_eq!(FileTree::of(&[(&of_docker.0, of_docker.1)]).name(ecs), None);
         assert_eq!(FileTree::of(&[]).name(ecs), None);
-        // If the path is Docker's, only Docker is asked.
+        // If the path is Docker's, only Docker is queried.
         assert_eq!(FileTree::of(&[(&build.0, build.1)]).name("/docker/<id>"), None);
     }
 
@@ -444,15 +445,15 @@ mod tests {
         ]);
         let cgroup = "/machine.slice/libpod-<id>.scope";
         is(tree.name(cgroup), ["db", "db", "db", ""]);
-        let over = EndedLife { number: 1, ..EndedLife::default() };
-        let status = |answer: EndAnswer| match answer {
-            EndAnswer::Exit(facts) => Some(facts.status),
-            EndAnswer::NotYet | EndAnswer::Unreachable | EndAnswer::Nothing => None,
+        let over = LifeRef { number: 1, ..LifeRef::default() };
+        let status = |reply: ExitReply| match reply {
+            ExitReply::Exit(facts) => Some(facts.status),
+            ExitReply::NotYet | ExitReply::Unreachable | ExitReply::Nothing => None,
         };
-        let (mut runtime, target) = tree.runtime(cgroup, QuestionTopic::Exit(over));
+        let (mut runtime, target) = tree.runtime(cgroup, QueryTopic::Exit(over));
         assert_eq!(status(runtime.exit(&target, over.ended_at)), Some(ExitStatus::Code(137)));
         let empty = FileTree::of(&[("/run/libpod/exits/<id>", "soon")]);
-        let (mut runtime, target) = empty.runtime(cgroup, QuestionTopic::Exit(over));
+        let (mut runtime, target) = empty.runtime(cgroup, QueryTopic::Exit(over));
         assert_eq!((empty.name(cgroup), status(runtime.exit(&target, over.ended_at))), (None, None));
     }
 

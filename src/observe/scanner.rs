@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::containerd;
+use super::identity::CgroupBundle;
 use super::tree::{CgroupTree, MOST_HIERARCHIES};
 use crate::collectors::SamplingContext;
 use crate::host::hierarchy::{CgroupVersion, Hierarchy};
@@ -113,6 +114,9 @@ impl CgroupScanner {
         }
         // A cgroup that was removed unwatched is new when it appears again.
         self.unwatched.retain(|(_, path)| self.tree.has(path));
+        // The end of a watch may have been missed as well.
+        self.watches.retain(|(_, path), _| path.is_empty() || self.tree.has(path));
+        self.directories.retain(|watch, at| self.watches.get(at) == Some(watch));
     }
 
     /// The changes since the last call.
@@ -165,19 +169,20 @@ impl CgroupScanner {
         }
     }
 
-    /// Scans for changes that inotify did not report.
-    pub fn sweep(&mut self) {
+    /// Scans for changes that inotify did not report. Returns tasks whose `cgroup.events` may have changed unreported.
+    pub fn sweep(&mut self) -> Vec<String> {
         self.tree.forget_removed();
         if std::mem::take(&mut self.is_blind) {
             // Without watches it stays true.
             self.is_blind = self.watch.is_none();
-            return self.scan();
+            self.scan();
+            return self.listen_again();
         }
         let cgroup_set_generation =
             self.sampling.kernel_pass().and_then(|pass| pass.cgroup_set_generation(&self.walked));
         let earlier = std::mem::replace(&mut self.cgroup_set_generation, cgroup_set_generation);
         if cgroup_set_generation.is_some() && cgroup_set_generation == earlier {
-            return;
+            return Vec::new();
         }
         let grown: Vec<(usize, String)> = self
             .settled
@@ -190,6 +195,15 @@ impl CgroupScanner {
             self.settled.remove(path);
             self.enter(*hierarchy, path);
         }
+        Vec::new()
+    }
+
+    /// Another cgroup may be at a path whose watch is that of an earlier one.
+    fn listen_again(&mut self) -> Vec<String> {
+        self.event_watches.clear();
+        let paths: Vec<String> = std::mem::take(&mut self.event_watch_of).into_keys().collect();
+        paths.iter().for_each(|path| self.listen(path));
+        paths
     }
 
     /// It is a task now: watches its `cgroup.events` where possible. `plain`: a plain cgroup, whose directory need not
@@ -205,6 +219,15 @@ impl CgroupScanner {
             self.settled.insert(path.to_owned());
         }
         self.listen(path);
+    }
+
+    /// Records the bundle of a container that was removed before it was scanned: its next life may have one.
+    pub fn find_bundle(&mut self, path: &str) {
+        if !self.tree.has(path)
+            && let bundle @ CgroupBundle::Of(_) = containerd::bundle_of(&self.sampling.roots, path)
+        {
+            self.tree.set_bundle(path, bundle);
+        }
     }
 
     /// Watches for the first process and for the end of the last one; needs a unified tree.
@@ -230,6 +253,19 @@ impl CgroupScanner {
             Err(error) if error.kind() == std::io::ErrorKind::Unsupported => Some(true),
             Err(_) => None,
         }
+    }
+    /// Whether it or a cgroup below it has a process. `None`: no file of the kernel has that.
+    pub fn is_populated(&self, path: &str) -> Option<bool> {
+        let counted = self.sampling.layout.controller("pids").and_then(|home| {
+            let count = std::fs::read_to_string(home.directory(path).join("pids.current")).ok()?;
+            Some(count.trim_end() != "0")
+        });
+        counted.or_else(|| self.reports_process(path))
+    }
+    /// The same by `cgroup.events`. `pids.current` counts an ended process until it is reaped; this does not.
+    pub fn reports_process(&self, path: &str) -> Option<bool> {
+        let events = self.sampling.layout.unified()?.directory(path).join("cgroup.events");
+        Some(std::fs::read_to_string(events).ok()?.lines().any(|line| line == "populated 1"))
     }
     /// Whether an empty cgroup has a process by now, in hierarchies without `cgroup.events`: another one in each round.
     /// `is_own`: its CPU usage is its own and is checked in one of the rounds, because its processes may have ended
@@ -300,6 +336,15 @@ impl CgroupScanner {
         Some(self.directory(hierarchy, path)?.symlink_metadata().ok()?.nlink())
     }
 
+    /// The queue is full. Returns the number of lost events.
+    #[cfg(test)]
+    pub(super) fn lose_events(&mut self) -> usize {
+        let mut lost = 0;
+        self.watch.as_ref().unwrap().read(|_| lost += 1).unwrap();
+        self.is_blind = true;
+        lost
+    }
+
     /// Size of each table.
     #[cfg(test)]
     pub(super) fn sizes(&self) -> [usize; 7] {
@@ -317,7 +362,7 @@ impl CgroupScanner {
         }
         while let Some(path) = left.pop() {
             if !self.tree.has(&path) {
-                self.tree.set_bundled(&path, containerd::has_bundle(&self.sampling.roots, &path));
+                self.tree.set_bundle(&path, self.bundle_of(hierarchy, &path));
             }
             if path.is_empty() || self.tree.add(hierarchy, &path) {
                 // The watch comes first, so that no creation is missed between watch and scan.
@@ -331,6 +376,15 @@ impl CgroupScanner {
         known
     }
 
+    fn bundle_of(&self, hierarchy: usize, path: &str) -> CgroupBundle<String> {
+        let is_there = || self.links(hierarchy, path).is_some();
+        match containerd::bundle_of(&self.sampling.roots, path) {
+            // It is gone, and so is its bundle.
+            CgroupBundle::Missing if !is_there() => CgroupBundle::Unknown,
+            found => found,
+        }
+    }
+
     /// Records whether the directory is delegated to a user. Done after its entries were read, because it may have been
     /// delegated just before.
     fn note_chooser(&mut self, hierarchy: usize, path: &str) {
@@ -340,10 +394,10 @@ impl CgroupScanner {
         let (Some(directory), Some(owner)) = (self.directory(hierarchy, path), self.owners.get(hierarchy)) else {
             return;
         };
-        // If it is gone, its content is gone too.
+        // If it was removed, its content was removed too.
         let metadata = directory.symlink_metadata().ok();
         if let Some(user) = metadata.and_then(|metadata| untrusted::chooser(&metadata, *owner)) {
-            self.tree.give(path, user);
+            self.tree.delegate(path, user);
         }
     }
 
@@ -361,7 +415,7 @@ impl CgroupScanner {
                 }
                 self.watches.insert(at, id);
             }
-            // It is gone; the parent's watch reports the removal.
+            // It was removed; the parent's watch reports that.
             Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
                 return false;
             }

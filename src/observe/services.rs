@@ -1,4 +1,4 @@
-//! Asks the host's systemd how its services ended.
+//! Queries the host's systemd how its services ended.
 //!
 //! ```text
 //!  cgroup gone ──► in the place of a unit of the host? ──► room? ──► systemctl show ──► of that life? ──► its end
@@ -12,20 +12,20 @@ use std::time::{Duration, Instant};
 use super::exits::ExitFacts;
 use super::identity::TaskNaming;
 use super::query_queue::END_IS_AWAITED;
-use super::runtime_queries::{EndAnswer, EndedLife, QueryTarget, QuestionTopic, Runtime, RuntimePaths};
+use super::runtime_queries::{ExitReply, LifeRef, QueryTarget, QueryTopic, Runtime, RuntimePaths};
 use crate::host::roots::Roots;
-use crate::host::systemd::{self, Manager, ServicePhase, ServiceReport};
+use crate::host::systemd::{self, ServicePhase, ServiceReport, SystemdManager};
 use crate::model::task::{ExitStatus, ServiceResult};
 use crate::model::units::Timestamp;
 
-/// Each question starts a program: so many at once, and one more after each pause.
+/// Each query starts a program: so many at once, and one more after each pause.
 const MOST_AT_ONCE: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(500);
 /// The share of instances (`sshd@7.service`). A remote peer can start as many as it opens connections, and must not use
-/// up the questions about other services.
+/// up the queries about other services.
 const MOST_INSTANCES_AT_ONCE: u32 = 10;
 const PAUSE_OF_INSTANCES: Duration = Duration::from_secs(1);
-/// How long nothing is asked after systemd did not answer.
+/// How long nothing is queried after systemd did not respond.
 const SILENCE: Duration = Duration::from_secs(10);
 /// Nanoseconds between the moments at which the kernel and systemd read the clock for one event.
 const APART: u64 = 2_000_000;
@@ -37,14 +37,12 @@ pub fn runtime(paths: &RuntimePaths) -> Box<dyn Runtime> {
     let roots = paths.roots.clone();
     // Of a host whose files are elsewhere, `systemctl` would reach another systemd.
     let is_here = move || roots == Roots::default() && systemd::is_booted();
-    Box::new(SystemdRuntime::new(
-        move |unit: &str| {
-            if is_here() { Manager::System.service(unit, END_IS_AWAITED) } else { Ok(None) }
-        },
-    ))
+    Box::new(SystemdRuntime::new(move |unit: &str| {
+        if is_here() { SystemdManager::System.service(unit, END_IS_AWAITED) } else { Ok(None) }
+    }))
 }
 
-/// How services ended, from systemd. `query`: what systemd reports of a unit. Errors: why systemd did not answer.
+/// How services ended, from systemd. `query`: what systemd reports of a unit. Errors: why systemd did not respond.
 struct SystemdRuntime<A> {
     query: A,
     room: QueryBudget,
@@ -69,7 +67,7 @@ impl<A: FnMut(&str) -> Result<Option<ServiceReport>, String>> SystemdRuntime<A> 
         match (self.query)(unit) {
             Ok(report) => report,
             Err(error) => {
-                tracing::debug!(%error, "systemd did not report how a service ended");
+                tracing::debug!(source = "systemd", %error, "systemd did not report how a service ended");
                 self.silent_until = Some(now + SILENCE);
                 None
             }
@@ -82,16 +80,16 @@ impl<A: FnMut(&str) -> Result<Option<ServiceReport>, String> + Send> Runtime for
         None
     }
 
-    fn exit(&mut self, target: &QueryTarget, _: Option<Timestamp>) -> EndAnswer {
-        let (QuestionTopic::Exit(life), Some(slice)) = (target.about, slice_of(&target.path)) else {
-            return EndAnswer::Nothing;
+    fn exit(&mut self, target: &QueryTarget, _: Option<Timestamp>) -> ExitReply {
+        let (QueryTopic::Exit(life), Some(slice)) = (target.about, slice_of(&target.path)) else {
+            return ExitReply::Nothing;
         };
         let report = self.report(&target.found.naming.native, Instant::now());
-        report.filter(|report| report.slice == slice).map_or(EndAnswer::Nothing, |report| end_of(&report, &life))
+        report.filter(|report| report.slice == slice).map_or(ExitReply::Nothing, |report| end_of(&report, &life))
     }
 }
 
-/// How many questions may be asked now.
+/// How many queries may start now.
 #[derive(Debug)]
 struct QueryBudget {
     most: u32,
@@ -138,22 +136,22 @@ fn slice_of(path: &str) -> Option<&str> {
 }
 
 /// How this life ended, if the report is about it.
-fn end_of(report: &ServiceReport, life: &EndedLife) -> EndAnswer {
+fn end_of(report: &ServiceReport, life: &LifeRef) -> ExitReply {
     let ended_at = life.ended_at.map_or(life.removed_at, |at| Timestamp(at.0.saturating_add(APART)));
     let began_at = life.began_at.map(|at| Timestamp(at.0.saturating_sub(BEGINS_APART)));
     let is_over = matches!(report.phase, ServicePhase::Over | ServicePhase::Restarting);
     match (report.main_started_at, &report.main) {
         // Of another life.
-        (Some(at), _) if at > ended_at || began_at.is_some_and(|began_at| at < began_at) => EndAnswer::Nothing,
-        (Some(at), Some(main)) if is_over => EndAnswer::Exit(facts(report, main.clone(), was_stopped(report, at))),
-        (Some(_), _) if report.phase == ServicePhase::Ending => EndAnswer::NotYet,
+        (Some(at), _) if at > ended_at || began_at.is_some_and(|began_at| at < began_at) => ExitReply::Nothing,
+        (Some(at), Some(main)) if is_over => ExitReply::Exit(facts(report, main.clone(), was_stopped(report, at))),
+        (Some(_), _) if report.phase == ServicePhase::Ending => ExitReply::NotYet,
         (None, _) if report.phase == ServicePhase::Over && life.ended_at.is_some() => {
             let has_started = report.began_at.is_some_and(|at| at <= ended_at);
             let is_ended = report.over_at.zip(life.ended_at).is_some_and(|(at, ended_at)| at >= ended_at);
             let unknown = ExitStatus::Unknown("it had no main process".to_owned());
-            if has_started && is_ended { EndAnswer::Exit(facts(report, unknown, false)) } else { EndAnswer::Nothing }
+            if has_started && is_ended { ExitReply::Exit(facts(report, unknown, false)) } else { ExitReply::Nothing }
         }
-        (Some(_) | None, _) => EndAnswer::Nothing,
+        (Some(_) | None, _) => ExitReply::Nothing,
     }
 }
 
@@ -170,7 +168,7 @@ fn was_stopped(report: &ServiceReport, main_started_at: Timestamp) -> bool {
 }
 
 /// Promise (Observed workloads): What systemd reports of another life, or of another unit of the name, is not used
-/// Promise (Observed workloads): systemd is asked about 20 ends at once and 2 per second after that; one that hangs
+/// Promise (Observed workloads): systemd is queried for 20 ends at once and 2 per second after that; one that hangs
 /// costs 2 s each 10 s
 #[cfg(test)]
 mod tests {
@@ -194,14 +192,14 @@ mod tests {
     fn report(state: &str, result: &str, main: (u8, u8), times: [u64; 5]) -> ServiceReport {
         ServiceReport::parse(&properties(state, result, main, times), |ms| Timestamp(ms * 1_000_000)).unwrap()
     }
-    fn life(began: u64, ended: u64) -> EndedLife {
+    fn life(began: u64, ended: u64) -> LifeRef {
         let [began_at, ended_at] = [began, ended].map(|ms| Some(Timestamp(ms * 1_000_000)));
-        EndedLife { number: 1, began_at, ended_at, removed_at: Timestamp((ended + 50) * 1_000_000) }
+        LifeRef { number: 1, began_at, ended_at, removed_at: Timestamp((ended + 50) * 1_000_000) }
     }
-    fn exit(answer: &EndAnswer) -> Option<(Outcome, ExitStatus)> {
-        match answer {
-            EndAnswer::Exit(facts) => Some((facts.outcome(), facts.status.clone())),
-            EndAnswer::NotYet | EndAnswer::Unreachable | EndAnswer::Nothing => None,
+    fn exit(reply: &ExitReply) -> Option<(Outcome, ExitStatus)> {
+        match reply {
+            ExitReply::Exit(facts) => Some((facts.outcome(), facts.status.clone())),
+            ExitReply::NotYet | ExitReply::Unreachable | ExitReply::Nothing => None,
         }
     }
 
@@ -233,15 +231,15 @@ mod tests {
             ("active exited", "success", (1, 0), ALONE, Outcome::Success, code(0), false),
         ] {
             let report = report(state, result, main, times);
-            let answer = end_of(&report, &life(999, 5_000));
+            let reply = end_of(&report, &life(999, 5_000));
             let about = format!("{state}, {result}, {main:?}");
-            assert_eq!(exit(&answer), Some((outcome, status)), "{about}");
+            assert_eq!(exit(&reply), Some((outcome, status)), "{about}");
             assert_eq!(report.result.is_failure(), is_failure, "{about}");
             // Another process may have run before and after it.
-            assert_eq!(end_of(&report, &life(500, 9_000)), answer, "{about}");
+            assert_eq!(end_of(&report, &life(500, 9_000)), reply, "{about}");
             // Without a report of the kernel.
-            let unseen = EndedLife { began_at: None, ended_at: None, ..life(0, 5_000) };
-            assert_eq!(end_of(&report, &unseen), answer, "{about}");
+            let unseen = LifeRef { began_at: None, ended_at: None, ..life(0, 5_000) };
+            assert_eq!(end_of(&report, &unseen), reply, "{about}");
         }
     }
 
@@ -250,22 +248,22 @@ mod tests {
         let failed = |times| report("failed failed", "exit-code", (1, 3), times);
         let times = [1_000, 5_000, 5_001, 1_001, 5_001];
         assert!(exit(&end_of(&failed(times), &life(999, 5_000))).is_some());
-        assert_eq!(end_of(&failed(times), &life(500, 900)), EndAnswer::Nothing, "of a later one");
-        assert_eq!(end_of(&failed(times), &life(2_000, 6_000)), EndAnswer::Nothing, "of an earlier one");
-        let unseen = EndedLife { began_at: None, ended_at: None, ..life(0, 900) };
-        assert_eq!(end_of(&failed(times), &unseen), EndAnswer::Nothing, "of a later one, without the kernel");
+        assert_eq!(end_of(&failed(times), &life(500, 900)), ExitReply::Nothing, "of a later one");
+        assert_eq!(end_of(&failed(times), &life(2_000, 6_000)), ExitReply::Nothing, "of an earlier one");
+        let unseen = LifeRef { began_at: None, ended_at: None, ..life(0, 900) };
+        assert_eq!(end_of(&failed(times), &unseen), ExitReply::Nothing, "of a later one, without the kernel");
         // It was started again, and has not ended yet. The result is of the new start, the main process may be of both.
         for state in ["active running", "activating start", "activating start-pre", "reloading reload"] {
             let next = report(state, "success", (1, 3), times);
-            assert_eq!(end_of(&next, &life(999, 5_000)), EndAnswer::Nothing, "{state}");
+            assert_eq!(end_of(&next, &life(999, 5_000)), ExitReply::Nothing, "{state}");
         }
         let next = report("active running", "success", (0, 0), [6_000, 0, 5_001, 6_001, 5_001]);
-        assert_eq!(end_of(&next, &life(999, 5_000)), EndAnswer::Nothing);
+        assert_eq!(end_of(&next, &life(999, 5_000)), ExitReply::Nothing);
         let ends = report("deactivating stop-post", "exit-code", (1, 3), [1_000, 5_000, 5_001, 1_001, 0]);
-        assert_eq!(end_of(&ends, &life(999, 5_000)), EndAnswer::NotYet);
+        assert_eq!(end_of(&ends, &life(999, 5_000)), ExitReply::NotYet);
         // systemd has forgotten it.
         let forgotten = report("inactive dead", "success", (0, 0), [0; 5]);
-        assert_eq!(end_of(&forgotten, &life(999, 5_000)), EndAnswer::Nothing);
+        assert_eq!(end_of(&forgotten, &life(999, 5_000)), ExitReply::Nothing);
     }
 
     #[test]
@@ -275,12 +273,12 @@ mod tests {
         assert_eq!(outcome("exec-condition"), Some(Outcome::Success), "skipped");
         assert_eq!([outcome("timeout"), outcome("exit-code")], [Some(Outcome::Error); 2]);
         for (began, ended) in [(1_300, 1_400), (100, 900)] {
-            assert_eq!(end_of(&none("timeout"), &life(began, ended)), EndAnswer::Nothing, "of another life");
+            assert_eq!(end_of(&none("timeout"), &life(began, ended)), ExitReply::Nothing, "of another life");
         }
         let waits = report("activating auto-restart", "timeout", (0, 0), [0, 0, 0, 1_001, 1_200]);
-        assert_eq!(end_of(&waits, &life(1_000, 1_100)), EndAnswer::Nothing, "its begin is that of the wait");
-        let unseen = EndedLife { began_at: None, ended_at: None, ..life(1_000, 1_100) };
-        assert_eq!(end_of(&none("timeout"), &unseen), EndAnswer::Nothing, "nothing to compare with");
+        assert_eq!(end_of(&waits, &life(1_000, 1_100)), ExitReply::Nothing, "its begin is that of the wait");
+        let unseen = LifeRef { began_at: None, ended_at: None, ..life(1_000, 1_100) };
+        assert_eq!(end_of(&none("timeout"), &unseen), ExitReply::Nothing, "nothing to compare with");
     }
 
     #[test]
@@ -309,7 +307,7 @@ mod tests {
         else {
             return None;
         };
-        let about = QuestionTopic::Exit(life(999, 5_000));
+        let about = QueryTopic::Exit(life(999, 5_000));
         Some(QueryTarget { path: path.to_owned(), found: *found, directories: Vec::new(), about })
     }
 
@@ -381,13 +379,13 @@ mod tests {
         assert_eq!(requested, 6);
     }
 
-    /// The tests of this machine ask nothing of its systemd.
+    /// These tests send no query to the systemd of this machine.
     #[test]
     fn systemd_of_another_root_is_not_queried() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots::below(dir.path());
         let mut services = runtime(&RuntimePaths { roots, docker: "/run/docker.sock".into() });
         let of = target("/system.slice/nginx.service", None).unwrap();
-        assert_eq!((of.found.source, services.exit(&of, None)), (AllocSource::Systemd, EndAnswer::Nothing));
+        assert_eq!((of.found.source, services.exit(&of, None)), (AllocSource::Systemd, ExitReply::Nothing));
     }
 }

@@ -11,7 +11,7 @@
 //! account.
 
 use super::ObservedSource;
-use super::identity::{AllocCgroup, CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming, is_number};
+use super::identity::{AllocCgroupRule, CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming, is_number};
 use super::process_environment;
 use super::runtime_queries::{QueryTarget, Runtime};
 use crate::host::roots::Roots;
@@ -45,7 +45,7 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
         RecognisedTask {
             source,
             container: None,
-            alloc_cgroup: AllocCgroup::Parent,
+            alloc_cgroup: AllocCgroupRule::Parent,
             is_closed: true,
             ends_by,
             naming,

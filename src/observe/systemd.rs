@@ -12,7 +12,7 @@
 //! units have the same names as the host's.
 
 use super::ObservedSource;
-use super::identity::{AllocCgroup, CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming, is_number};
+use super::identity::{AllocCgroupRule, CgroupParts, CgroupVerdict, ExitRule, RecognisedTask, TaskNaming, is_number};
 use super::services;
 use crate::model::alloc::AllocSource;
 
@@ -83,7 +83,7 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
         ..TaskNaming::of(unit)
     };
     let source = AllocSource::Systemd;
-    let (alloc_cgroup, ends_by) = (AllocCgroup::Task, ExitRule::LastProcess);
+    let (alloc_cgroup, ends_by) = (AllocCgroupRule::Task, ExitRule::LastProcess);
     Some(
         RecognisedTask {
             source,

@@ -18,9 +18,9 @@ pub const MOST_TASKS: usize = 1_000;
 /// stored about ten times.
 const PATHS_OF_EACH: usize = 400;
 
-/// Number of changed texts.
+/// Numbers of texts that were changed, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TextCounts {
+pub struct ChangedTextCounts {
     /// Truncated texts.
     pub length: u64,
     /// Cleaned texts.
@@ -29,13 +29,13 @@ pub struct TextCounts {
     pub budget: u64,
 }
 
-impl TextCounts {
-    pub fn add(&mut self, more: TextCounts) {
+impl ChangedTextCounts {
+    pub fn add(&mut self, more: ChangedTextCounts) {
         self.length += more.length;
         self.characters += more.characters;
         self.budget += more.budget;
     }
-    pub fn take(&mut self) -> TextCounts {
+    pub fn take(&mut self) -> ChangedTextCounts {
         std::mem::take(self)
     }
     fn fit(&mut self, text: String) -> String {
@@ -51,7 +51,7 @@ impl TextCounts {
 }
 
 /// Truncates and cleans all texts. Valid texts stay unchanged and are not counted.
-pub fn sanitize(naming: TaskNaming, counts: &mut TextCounts) -> TaskNaming {
+pub fn sanitize(naming: TaskNaming, counts: &mut ChangedTextCounts) -> TaskNaming {
     let TaskNaming { source, native, name, task, workload, group, namespace, driver, user, image, labels, created_at } =
         naming;
     let mut fit = |text: String| counts.fit(text);
@@ -74,7 +74,7 @@ pub fn sanitize(naming: TaskNaming, counts: &mut TextCounts) -> TaskNaming {
     }
 }
 
-fn within_budget(mut labels: Vec<(String, String)>, counts: &mut TextCounts) -> Vec<(String, String)> {
+fn within_budget(mut labels: Vec<(String, String)>, counts: &mut ChangedTextCounts) -> Vec<(String, String)> {
     let mut bytes = 0;
     let before = labels.len();
     labels.retain(|(name, value)| {
@@ -85,7 +85,7 @@ fn within_budget(mut labels: Vec<(String, String)>, counts: &mut TextCounts) -> 
     labels
 }
 
-/// Whether another cgroup fits, given the total length of the shown paths.
+/// Whether another cgroup fits, by the total length of the shown paths.
 pub fn has_room(paths: usize, max_allocs: usize) -> bool {
     paths < max_allocs.saturating_mul(PATHS_OF_EACH)
 }
@@ -106,20 +106,20 @@ mod tests {
             labels: vec![("team".to_owned(), "\u{202e}".to_owned())],
             ..TaskNaming::of("1000\u{1b}/a.service")
         };
-        let mut counts = TextCounts::default();
+        let mut counts = ChangedTextCounts::default();
         let fitting = sanitize(naming, &mut counts);
-        assert_eq!(counts, TextCounts { length: 1, characters: 5, budget: 0 });
+        assert_eq!(counts, ChangedTextCounts { length: 1, characters: 5, budget: 0 });
         assert_eq!(fitting.user.as_ref().map(String::len), Some(LONGEST_LABEL_VALUE));
         assert!(fitting.image.as_deref().is_some_and(|image| image.starts_with("a?[2J~")), "{fitting:?}");
         assert!(fitting.native.starts_with("1000?/a.service~") && fitting.labels[0].1.starts_with("?~"), "{fitting:?}");
         assert_eq!(sanitize(fitting.clone(), &mut counts), fitting);
-        assert_eq!(counts.take(), TextCounts { length: 1, characters: 5, budget: 0 }, "once");
+        assert_eq!(counts.take(), ChangedTextCounts { length: 1, characters: 5, budget: 0 }, "once");
     }
 
     #[test]
     fn labels_have_a_budget_and_those_above_it_are_left_out_and_counted() {
         let labels = (0..100).map(|n| (format!("label-{n}"), "x".repeat(300))).collect();
-        let mut counts = TextCounts::default();
+        let mut counts = ChangedTextCounts::default();
         let fitting = sanitize(TaskNaming { labels, ..TaskNaming::of("web") }, &mut counts);
         assert_eq!((fitting.labels.len(), counts.budget), (39, 61));
     }
@@ -132,7 +132,7 @@ mod tests {
                 workload: some(1), group: some(2), driver: some(3), user: some(4), image: some(5),
                 namespace: texts[6].clone(), ..TaskNaming::of(&texts[0])
             };
-            let fitting = sanitize(naming, &mut TextCounts::default());
+            let fitting = sanitize(naming, &mut ChangedTextCounts::default());
             let all = [fitting.workload, fitting.group, fitting.driver, fitting.user, fitting.image];
             let all = all.into_iter().flatten().chain([fitting.native, fitting.name, fitting.task, fitting.namespace]);
             for text in all {

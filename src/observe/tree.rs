@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::identity::{CgroupParts, CgroupVerdict, RecognisedTask};
+use super::identity::{CgroupBundle, CgroupParts, CgroupVerdict, RecognisedTask};
 use super::systemd;
 use crate::host::systemd::TASK_SLICE;
 
@@ -24,10 +24,10 @@ pub struct CgroupTree {
     root: CgroupNode,
     /// The parent cgroup of managed tasks.
     managed_parent: String,
-    /// The topmost directories that belong to users, with the owner, and whether they existed at the last check.
-    given: HashMap<String, (u32, bool)>,
-    /// Cgroups that a bundle of containerd names, and whether they existed at the last check.
-    bundled: HashMap<String, bool>,
+    /// The topmost directories that are delegated to users, with the user, and whether they existed at the last check.
+    delegated: HashMap<String, (u32, bool)>,
+    /// Bundles of containerd that name cgroups, and whether these existed at the last check.
+    bundled: HashMap<String, (CgroupBundle<String>, bool)>,
 }
 
 /// One cgroup, and those below.
@@ -76,7 +76,7 @@ pub enum TaskCgroup<'a> {
 
 /// What a cgroup is or was, by its path.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum PathMembership {
+pub(super) enum PathVerdict {
     /// A task or part of one, with the path of the task.
     Task(String, Box<RecognisedTask>),
     Plain,
@@ -91,7 +91,7 @@ impl CgroupTree {
         CgroupTree {
             root: CgroupNode::default(),
             managed_parent: managed,
-            given: HashMap::new(),
+            delegated: HashMap::new(),
             bundled: HashMap::new(),
         }
     }
@@ -101,10 +101,10 @@ impl CgroupTree {
         self.root = CgroupNode::default();
     }
 
-    /// Marks a directory as owned by a user, who chooses the names below.
-    pub fn give(&mut self, path: &str, user: u32) {
+    /// Records that a directory is delegated to a user, who chooses the names below.
+    pub fn delegate(&mut self, path: &str, user: u32) {
         if self.chooser_below(path).is_none() {
-            self.given.insert(path.to_owned(), (user, true));
+            self.delegated.insert(path.to_owned(), (user, true));
         }
     }
     /// The user who chooses names in this directory. `None`: only root, as far as known.
@@ -119,23 +119,23 @@ impl CgroupTree {
     /// The user to whom this directory is delegated, ignoring its ancestors.
     fn delegated_to(&self, path: &str) -> Option<u32> {
         let by_name = path.rsplit('/').next().and_then(systemd::manager_of);
-        by_name.or_else(|| self.given.get(path).map(|(user, _)| *user))
+        by_name.or_else(|| self.delegated.get(path).map(|(user, _)| *user))
     }
-    /// Records whether a bundle of containerd names a cgroup that is to be added.
-    pub fn set_bundled(&mut self, path: &str, is_bundled: bool) {
-        if is_bundled {
-            self.bundled.insert(path.to_owned(), true);
-        } else {
+    /// Records which bundle of containerd names a cgroup that is to be added.
+    pub fn set_bundle(&mut self, path: &str, bundle: CgroupBundle<String>) {
+        if bundle == CgroupBundle::Unknown {
             self.bundled.remove(path);
+        } else {
+            self.bundled.insert(path.to_owned(), (bundle, true));
         }
     }
-    /// Forgets owners and bundles of what was gone at the last call as well.
+    /// Forgets owners and bundles of paths that did not exist at the last call either.
     pub fn forget_removed(&mut self) {
-        let (mut given, mut bundled) = (std::mem::take(&mut self.given), std::mem::take(&mut self.bundled));
+        let (mut delegated, mut bundled) = (std::mem::take(&mut self.delegated), std::mem::take(&mut self.bundled));
         let stays = |path: &str, was_there: &mut bool| std::mem::replace(was_there, self.has(path)) || self.has(path);
-        given.retain(|path, (_, was_there)| stays(path, was_there));
-        bundled.retain(|path, was_there| stays(path, was_there));
-        (self.given, self.bundled) = (given, bundled);
+        delegated.retain(|path, (_, was_there)| stays(path, was_there));
+        bundled.retain(|path, (_, was_there)| stays(path, was_there));
+        (self.delegated, self.bundled) = (delegated, bundled);
     }
 
     /// Adds a cgroup of this hierarchy; its ancestors are known. Returns whether its children are relevant.
@@ -172,10 +172,11 @@ impl CgroupTree {
     }
 
     fn recognise(&self, parts: &[&str], path: &str, user: Option<u32>) -> Option<CgroupVerdict> {
-        super::recognise(&CgroupParts::new(parts).chosen_by(user).with_bundle(self.bundled.contains_key(path)))
+        let bundle = self.bundled.get(path).map_or(CgroupBundle::Unknown, |(bundle, _)| bundle.as_deref());
+        super::recognise(&CgroupParts::new(parts).chosen_by(user).with_bundle(bundle))
     }
 
-    /// Removes a cgroup and its descendants from this hierarchy. Returns whether it is gone from all.
+    /// Removes a cgroup and its descendants from this hierarchy. Returns whether no hierarchy has it any more.
     pub fn remove(&mut self, hierarchy: usize, path: &str) -> bool {
         remove(&mut self.root, bit(hierarchy), &parts(path).collect::<Vec<_>>())
     }
@@ -231,27 +232,27 @@ impl CgroupTree {
     /// to no task.
     pub fn identify(&self, path: &str) -> Option<(String, RecognisedTask)> {
         match self.owner_of(path) {
-            PathMembership::Task(task, found) => Some((task, *found)),
-            PathMembership::Plain | PathMembership::None => None,
+            PathVerdict::Task(task, found) => Some((task, *found)),
+            PathVerdict::Plain | PathVerdict::None => None,
         }
     }
 
     /// What a cgroup at this path is or was.
-    pub(super) fn owner_of(&self, path: &str) -> PathMembership {
+    pub(super) fn owner_of(&self, path: &str) -> PathVerdict {
         let parts: Vec<&str> = parts(path).collect();
-        let (mut found, mut at, mut user) = (PathMembership::Plain, String::new(), None);
+        let (mut found, mut at, mut user) = (PathVerdict::Plain, String::new(), None);
         for depth in 1..=parts.len() {
             at.push('/');
             at.push_str(parts[depth - 1]);
             match self.recognise(&parts[..depth], &at, user) {
-                Some(CgroupVerdict::Task(task)) if task.is_closed => return PathMembership::Task(at, task),
-                Some(CgroupVerdict::Task(task)) => found = PathMembership::Task(at.clone(), task),
-                Some(CgroupVerdict::Helper) => return PathMembership::None,
+                Some(CgroupVerdict::Task(task)) if task.is_closed => return PathVerdict::Task(at, task),
+                Some(CgroupVerdict::Task(task)) => found = PathVerdict::Task(at.clone(), task),
+                Some(CgroupVerdict::Helper) => return PathVerdict::None,
                 // A user may put processes into a cgroup that is named like a slice.
-                Some(CgroupVerdict::Group) if user.is_some() && depth == parts.len() => found = PathMembership::Plain,
-                Some(CgroupVerdict::Group) => found = PathMembership::None,
+                Some(CgroupVerdict::Group) if user.is_some() && depth == parts.len() => found = PathVerdict::Plain,
+                Some(CgroupVerdict::Group) => found = PathVerdict::None,
                 // Beside the tasks of a group, or part of its parent.
-                None if found == PathMembership::None => found = PathMembership::Plain,
+                None if found == PathVerdict::None => found = PathVerdict::Plain,
                 None => {}
             }
             user = user.or_else(|| self.delegated_to(&at));
@@ -322,7 +323,7 @@ fn remove(node: &mut CgroupNode, hierarchies: HierarchySet, parts: &[&str]) -> b
     is_removed
 }
 
-/// Removes a hierarchy from a node and its descendants. Returns whether the node is gone.
+/// Removes a hierarchy from a node and its descendants. Returns whether the node was removed.
 fn leave(node: &mut CgroupNode, hierarchies: HierarchySet) -> bool {
     node.hierarchies &= !hierarchies;
     node.below.retain(|_, below| !leave(below, hierarchies));
@@ -422,7 +423,7 @@ mod tests {
     #[test]
     fn cgroup_that_a_bundle_names_is_a_container_and_one_of_a_user_never() {
         let mut tree = tree(&["/build"]);
-        tree.set_bundled("/build/redis", true);
+        tree.set_bundle("/build/redis", CgroupBundle::Of("build".to_owned()));
         assert!(!tree.add(0, "/build/redis") && tree.add(0, "/build/web"));
         let found = |tree: &CgroupTree, path: &str| tree.identify(path).map(|(at, found)| (at, found.naming.native));
         let container = Some(("/build/redis".to_owned(), "build/redis".to_owned()));
@@ -434,9 +435,15 @@ mod tests {
         assert_eq!(found(&tree, "/build/redis"), container);
         tree.forget_removed();
         assert_eq!(found(&tree, "/build/redis"), None);
-        tree.set_bundled("/build/redis", true);
-        tree.give("/build", 1_000);
+        tree.set_bundle("/build/redis", CgroupBundle::Of("build".to_owned()));
+        tree.delegate("/build", 1_000);
         assert_eq!(found(&tree, "/build/redis"), None, "the user chose that name");
+        // Below a parent, the path has no namespace.
+        let id = "0123456789abcdef".repeat(4);
+        let path = format!("/jobs/{id}");
+        tree.set_bundle(&path, CgroupBundle::Of("shop".to_owned()));
+        let found = tree.identify(&path).map(|(_, found)| (found.source.as_str(), found.naming.native));
+        assert_eq!(found, Some(("containerd", "shop/0123456789ab".to_owned())));
     }
 
     proptest! {

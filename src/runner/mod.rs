@@ -63,6 +63,7 @@ mod templates;
 mod tests;
 mod wait_ends;
 
+pub use artifacts::{ArtifactOrder, ArtifactScope, fetch as fetch_artifact};
 pub use cgroups::{AllocCgroups, HostCgroups};
 pub use context::{Drivers, Parts, fill_of};
 #[cfg(debug_assertions)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{AllocView, ManagedTask, TaskView};
+use super::{AllocView, ManagedTaskLifecycle, TaskView};
 use crate::collectors::Reading;
 use crate::model::alloc::AllocStatus;
 use crate::model::observed::ObservedTask;
@@ -38,7 +38,7 @@ pub fn task(
         {
             keep_dwells(&mut finished_dwells, status, until, earlier, steady_at);
         }
-        ManagedTask { status: Arc::clone(status), finished_dwells, until }
+        ManagedTaskLifecycle { status: Arc::clone(status), finished_dwells, until }
     });
     let sampled_at = reading.map(|r| r.at).or_else(|| previous?.0.sampled_at);
     let before = reading.filter(|r| !r.is_end).and_then(|r| r.before.clone());
@@ -64,7 +64,7 @@ fn started_at(
     }
 }
 
-/// Counters and peaks never fall from one snapshot to the next, whatever a source says.
+/// Counters and peaks never fall from one snapshot to the next, whatever a source reports.
 pub fn never_fall(usage: &mut Arc<Usage>, earlier: &Usage) {
     if usage.falls_below(earlier) {
         Arc::make_mut(usage).not_below(earlier);
@@ -76,7 +76,7 @@ fn keep_dwells(
     dwells: &mut [Nanos; 6],
     status: &TaskStatus,
     until: Timestamp,
-    earlier: &ManagedTask,
+    earlier: &ManagedTaskLifecycle,
     steady_at: Timestamp,
 ) {
     for state in TaskState::ALL {
@@ -104,9 +104,9 @@ pub fn sum(tasks: &[Arc<TaskView>]) -> Usage {
 
 /// The alloc's own cgroup: its values on top of the last ones of its earlier cgroups, and what only its tasks have.
 ///
-/// It was read right after its tasks, not in the same instant, and what of them did not move was not read again: where
-/// it says less than they do, they are right about the moment in which they were read. Without an attempt that was read
-/// nothing of it runs, and nothing is used now.
+/// It was read right after its tasks, not in the same instant, and unchanged tasks were not read again. Where its
+/// values are lower than theirs, theirs are right for the moment in which they were read. Without an attempt that was
+/// read nothing of it runs, and nothing is used now.
 pub fn own_cgroup(reading: Option<&Reading>, base: &Arc<Usage>, tasks: &[Arc<TaskView>]) -> Arc<Usage> {
     if let ([only], Some(reading)) = (tasks, reading)
         && is_its_own(only, reading, base)
@@ -149,8 +149,8 @@ fn reconciled_alloc_usage(reading: Option<&Reading>, base: &Usage, tasks: &[Arc<
     own
 }
 
-/// Memory that the job file gives its tasks; a task without a limit was given none.
-pub fn given_memory(status: &AllocStatus) -> u64 {
+/// Sum of the memory limits of its tasks, from the job file. A task without a limit adds nothing.
+pub fn memory_limits(status: &AllocStatus) -> u64 {
     let Some(group) = status.task_group() else { return 0 };
     group.tasks.iter().filter_map(|t| t.resources.memory_bytes).fold(0, u64::saturating_add)
 }

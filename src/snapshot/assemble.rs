@@ -3,18 +3,21 @@
 //!
 //! What did not change is the same `Arc` as before: a thousand unchanged allocs cost a pointer comparison each.
 
+mod inputs;
 mod views;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+pub use self::inputs::{AllocReadings, AllocToRead, ClockReading, ReadingProvider, SeriesRemovals, TickInputs};
 use super::failed::{self, FailuresByWorkload};
 use super::overflow::Overflow;
-use super::retention::{Retention, RetiredSeries};
+use super::retention::Retention;
 use super::workloads::{self, WorkloadOrigin, Workloads};
 use super::{
-    Aggregation, AllocView, Config, Counts, ParentView, PerTask, Snapshot, TaskView, TickBefore, agent, aggregate,
+    Aggregation, AllocView, Config, CurrentCounts, ParentView, PerTask, PreviousTick, Snapshot, TaskView, agent,
+    aggregate,
 };
 use crate::board::devices::DevicesView;
 use crate::board::services::AllocServices;
@@ -29,79 +32,19 @@ use crate::model::totals::Totals;
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 
-/// What the readers say: all that touches the host in here, and all of it before anything is built.
-/// [`super::pass::SamplingPass`] is the real one.
-pub trait ReadingProvider {
-    /// One answer for each that is asked. `None`: every reader has the answer that it last gave.
-    fn read(&mut self, requests: &[AllocRequest<'_>]) -> Vec<Option<AllocReadings>>;
-}
-
-/// An alloc that is to be read.
-#[derive(Debug)]
-pub struct AllocRequest<'a> {
-    pub alloc: &'a PublishedAlloc,
-    /// Other attempts run than were shown last.
-    pub new_attempts: bool,
-    /// It is built again whatever its readers say: without an answer there would be nothing to build it of.
-    pub must_rebuild: bool,
-}
-
-/// What the readers of one alloc say in this pass.
-#[derive(Debug)]
-pub struct AllocReadings {
-    /// In the order of its tasks. Of the running attempt; `None`: nothing runs, or nothing was read yet.
-    pub tasks: PerTask<Option<Reading>>,
-    /// Of its own cgroup.
-    pub alloc: Option<Reading>,
-}
-
-/// What a tick brings beside the readings.
-#[derive(Debug, Default)]
-pub struct Tick {
-    /// When it began: the host was read then.
-    pub at: Timestamp,
-    pub host: Arc<Samples>,
-    pub agent: Samples,
-    /// The tick before it.
-    pub before: Option<Arc<TickBefore>>,
-    pub devices: Arc<DevicesView>,
-    pub services: Arc<[Arc<AllocServices>]>,
-    /// Read when it is put together.
-    pub parents: Arc<[ParentView]>,
-    /// Of each host collector that shows something: when the oldest of it was read.
-    pub oldest: Vec<(&'static str, Timestamp)>,
-    /// See [`super::Scrapers::acknowledged_by_all`].
-    pub acknowledged: Option<u64>,
-    /// So many ticks before it, since the last snapshot, were read and are in none.
-    pub unseen: u64,
-}
-
-/// What a tick took out of the exposition, or did not let into it.
-#[derive(Debug)]
-pub struct Withdrawals {
-    pub retired: Vec<RetiredSeries>,
-    /// Series of new allocs above the churn limit.
-    pub unshown: u64,
-}
-
-/// What is read each tick, and not with a change.
-struct TickInputs {
+/// The fields of a snapshot that only a tick renews. After a lifecycle change they are those of the last snapshot.
+struct TickFields {
     at: Timestamp,
     samples: Arc<Samples>,
     agent: Arc<Samples>,
-    before: Option<Arc<TickBefore>>,
+    before: Option<Arc<PreviousTick>>,
     devices: Arc<DevicesView>,
     services: Arc<[Arc<AllocServices>]>,
     parents: Arc<[ParentView]>,
 }
 
-/// The moment by both clocks.
-#[derive(Debug, Clone, Copy)]
-pub struct Moment {
-    pub now: Instant,
-    pub at: Timestamp,
-}
-
+/// Builds snapshots, and remembers of each alloc what the next snapshot reuses or must not fall below. Concurrency:
+/// single owner.
 pub struct Assembler {
     entries: Vec<Entry>,
     workloads: Workloads,
@@ -150,20 +93,20 @@ impl Assembler {
         self.keep
     }
 
-    /// A sampling pass: every reader is asked.
+    /// A sampling pass over all allocs.
     pub fn tick(
         &mut self,
         board: &BoardView,
         readings: &mut dyn ReadingProvider,
-        mut tick: Tick,
-        moment: Moment,
-    ) -> (Arc<Snapshot>, Withdrawals) {
+        mut tick: TickInputs,
+        moment: ClockReading,
+    ) -> (Arc<Snapshot>, SeriesRemovals) {
         self.follow(board, readings, true, moment);
         agent::ages(&mut tick.agent, self.entries.iter().filter_map(|e| e.oldest).min(), tick.oldest.iter().copied());
-        let mut withdrawn = Withdrawals { retired: self.retention.retire(moment.now, tick.acknowledged), unshown: 0 };
-        self.withdraw(&withdrawn.retired);
-        withdrawn.unshown = self.overflow.take_unshown();
-        let host = TickInputs {
+        let retired = self.retention.retire(moment.now, tick.acknowledged);
+        self.withdraw(&retired);
+        let removals = SeriesRemovals { retired, unshown: self.overflow.take_unshown() };
+        let fields = TickFields {
             at: tick.at,
             samples: tick.host,
             agent: Arc::new(tick.agent),
@@ -173,7 +116,7 @@ impl Assembler {
             parents: tick.parents,
         };
         let epoch = self.last.epoch + tick.unseen + 1;
-        (self.publish(board, moment, epoch, host), withdrawn)
+        (self.publish(board, moment, epoch, fields), removals)
     }
 
     /// The board has what is shown, and nothing else.
@@ -182,18 +125,23 @@ impl Assembler {
         self.entries.len() == board.allocs.len() && both.all(|(entry, alloc)| Arc::ptr_eq(&entry.published, alloc))
     }
 
-    /// Readers are asked, and nothing is built of what they say: of a board that has what is shown.
+    /// Reads all allocs and builds no snapshot. The board must have what is shown.
     pub fn only_read(&mut self, board: &BoardView, readings: &mut dyn ReadingProvider) {
-        let request = |alloc| AllocRequest { alloc, new_attempts: false, must_rebuild: false };
-        readings.read(&board.allocs.iter().map(|alloc| request(&**alloc)).collect::<Vec<_>>());
+        let to_read = |alloc| AllocToRead { alloc, new_attempts: false, must_rebuild: false };
+        readings.read(&board.allocs.iter().map(|alloc| to_read(&**alloc)).collect::<Vec<_>>());
     }
 
-    /// A lifecycle change: only the allocs that changed are looked at, and of them only what has begun or ended is
+    /// A lifecycle change: only the allocs that changed are built again, and only their started and ended attempts are
     /// read.
-    pub fn change(&mut self, board: &BoardView, readings: &mut dyn ReadingProvider, moment: Moment) -> Arc<Snapshot> {
+    pub fn change(
+        &mut self,
+        board: &BoardView,
+        readings: &mut dyn ReadingProvider,
+        moment: ClockReading,
+    ) -> Arc<Snapshot> {
         self.follow(board, readings, false, moment);
         let last = &self.last;
-        let host = TickInputs {
+        let fields = TickFields {
             at: last.ticked_at,
             samples: Arc::clone(&last.host),
             agent: Arc::clone(&last.agent),
@@ -202,10 +150,10 @@ impl Assembler {
             services: Arc::clone(&last.services),
             parents: Arc::clone(&last.parents),
         };
-        self.publish(board, moment, last.epoch, host)
+        self.publish(board, moment, last.epoch, fields)
     }
 
-    fn publish(&mut self, board: &BoardView, moment: Moment, epoch: u64, host: TickInputs) -> Arc<Snapshot> {
+    fn publish(&mut self, board: &BoardView, moment: ClockReading, epoch: u64, fields: TickFields) -> Arc<Snapshot> {
         if let Some(places) = self.workloads.take_totals(&board.totals, &board.observed) {
             for slot in self.entries.iter_mut().flat_map(|e| e.slots.iter_mut()) {
                 *slot = places[*slot].expect("a slot with users must stay");
@@ -224,7 +172,7 @@ impl Assembler {
             epoch,
             version: self.last.version + 1,
             taken_at: moment.at,
-            ticked_at: host.at,
+            ticked_at: fields.at,
             steady_at: self.last.steady_at.max(moment.at),
             allocs: self.entries.iter().map(|e| Arc::clone(&e.view)).collect(),
             overflow: self.overflow.views(self.entries.iter().filter(|e| e.folded).map(|e| &e.view)),
@@ -233,13 +181,13 @@ impl Assembler {
             node,
             counts: self.counts(),
             failed: self.failed(board),
-            devices: host.devices,
-            services: host.services,
-            parents: host.parents,
+            devices: fields.devices,
+            services: fields.services,
+            parents: fields.parents,
             disk: Arc::clone(&board.disk),
-            host: host.samples,
-            agent: host.agent,
-            before: host.before,
+            host: fields.samples,
+            agent: fields.agent,
+            before: fields.before,
             info: Arc::clone(&self.last.info),
         });
         self.last = Arc::clone(&snapshot);
@@ -247,7 +195,13 @@ impl Assembler {
     }
 
     /// Brings `entries` in line with the board: reads first, and builds then.
-    fn follow(&mut self, board: &BoardView, readings: &mut dyn ReadingProvider, everything: bool, moment: Moment) {
+    fn follow(
+        &mut self,
+        board: &BoardView,
+        readings: &mut dyn ReadingProvider,
+        everything: bool,
+        moment: ClockReading,
+    ) {
         self.rename(board);
         let mut entries = std::mem::take(&mut self.entries);
         let is_same = |(entry, alloc): &(&Entry, &Arc<PublishedAlloc>)| {
@@ -258,16 +212,16 @@ impl Assembler {
         let unmatched = entries.split_off(same).into_iter();
         let mut unmatched: HashMap<AllocId, Entry> = unmatched.map(|e| (e.published.identity.id.clone(), e)).collect();
 
-        let request_for = |(place, alloc)| {
-            let request = match entries.get(place) {
-                Some(entry) => AllocRequest::of(alloc, entry, everything)?,
-                None => AllocRequest::added(alloc, unmatched.get(&alloc.identity.id)),
+        let to_read = |(place, alloc)| {
+            let to_read = match entries.get(place) {
+                Some(entry) => AllocToRead::of(alloc, entry, everything)?,
+                None => AllocToRead::added(alloc, unmatched.get(&alloc.identity.id)),
             };
-            Some((place, request))
+            Some((place, to_read))
         };
-        let (places, requests): (Vec<usize>, Vec<AllocRequest<'_>>) =
-            board.allocs.iter().enumerate().filter_map(request_for).unzip();
-        for (place, alloc_readings) in places.into_iter().zip(readings.read(&requests)) {
+        let (places, allocs_to_read): (Vec<usize>, Vec<AllocToRead<'_>>) =
+            board.allocs.iter().enumerate().filter_map(to_read).unzip();
+        for (place, alloc_readings) in places.into_iter().zip(readings.read(&allocs_to_read)) {
             let published = &board.allocs[place];
             match (entries.get_mut(place), alloc_readings) {
                 (Some(_), None) => {}
@@ -294,7 +248,7 @@ impl Assembler {
         self.entries = entries;
     }
 
-    fn admit(&mut self, published: &Arc<PublishedAlloc>, readings: AllocReadings, moment: Moment) -> Entry {
+    fn admit(&mut self, published: &Arc<PublishedAlloc>, readings: AllocReadings, moment: ClockReading) -> Entry {
         let slots = self.slots(published);
         self.workloads.joined(&slots);
         // What an agent finds at its start it does not count as new.
@@ -321,7 +275,13 @@ impl Assembler {
         tasks.map(|(workload, task)| self.workloads.slot(workload, task, by)).collect()
     }
 
-    fn refresh(&mut self, entry: &mut Entry, published: &Arc<PublishedAlloc>, readings: AllocReadings, moment: Moment) {
+    fn refresh(
+        &mut self,
+        entry: &mut Entry,
+        published: &Arc<PublishedAlloc>,
+        readings: AllocReadings,
+        moment: ClockReading,
+    ) {
         if entry.is_of(published) && entry.is_made_of(&readings) {
             entry.note_times(&readings);
             return;
@@ -343,7 +303,7 @@ impl Assembler {
         readings: AllocReadings,
         earlier: Option<Arc<AllocView>>,
         slots: Vec<usize>,
-        moment: Moment,
+        moment: ClockReading,
         folded: bool,
     ) -> Entry {
         let (identity, status) = (&self.identity(published, earlier.as_ref()), published.status.as_ref());
@@ -369,7 +329,7 @@ impl Assembler {
             let unchanged =
                 same_state.filter(|p| as_known && p.attempt.as_ref().map(Arc::as_ptr) == raw.map(Arc::as_ptr));
             tasks.push(match unchanged {
-                // The same values, which may have been looked at again: so old they are not.
+                // The same values, but they may have been read again since.
                 Some(view) => match reading.as_ref().map(|r| r.at) {
                     Some(at) if view.sampled_at != Some(at) => {
                         let before = reading.as_ref().and_then(|r| r.before.clone());
@@ -394,7 +354,7 @@ impl Assembler {
             aggregate::never_fall(&mut usage, &earlier.usage);
         }
         if !recovering.is_empty() {
-            // Whatever its cgroup says, the counters of that task would be missing.
+            // Whatever was read of its cgroup, the counters of that task are missing.
             usage = Arc::default();
         }
         let is_over = |alloc: &Arc<ObservedAlloc>| alloc.ended_at.is_some();
@@ -419,7 +379,7 @@ impl Assembler {
         if !folded {
             self.note_end(&mut view, earlier.as_deref(), moment);
         }
-        let memory_bytes = status.filter(|_| !ended).map_or(0, |status| aggregate::given_memory(status));
+        let memory_bytes = status.filter(|_| !ended).map_or(0, |status| aggregate::memory_limits(status));
         let oldest = readings.oldest();
         let raw_tasks = readings.tasks.into_iter().map(|r| r.map(|r| r.usage)).collect();
         let raw_alloc = readings.alloc.map(|r| r.usage);
@@ -428,11 +388,11 @@ impl Assembler {
     }
 
     /// Reports an end to retention, or that there is none any more.
-    fn note_end(&mut self, view: &mut AllocView, earlier: Option<&AllocView>, moment: Moment) {
+    fn note_end(&mut self, view: &mut AllocView, earlier: Option<&AllocView>, moment: ClockReading) {
         let ended_before = earlier.is_some_and(|e| e.ended);
         match (view.ended, ended_before) {
             (true, false) => {
-                // One that we only hear of long after its end (we have just started) is not shown as if it were new.
+                // An end that the agent learns of long afterwards, as at its start, is not shown as a new one.
                 let observed = || view.observed.as_deref().and_then(|alloc| alloc.ended_at);
                 let since =
                     view.status.as_deref().and_then(aggregate::known_since).or_else(observed).unwrap_or(moment.at);
@@ -449,7 +409,7 @@ impl Assembler {
         }
     }
 
-    /// Looked at again only after a change.
+    /// Computed again only after a change of the board.
     fn failed(&mut self, board: &BoardView) -> Arc<FailuresByWorkload> {
         if self.failed_version != Some(board.version) {
             self.failed_version = Some(board.version);
@@ -459,8 +419,8 @@ impl Assembler {
         Arc::clone(&self.last.failed)
     }
 
-    fn counts(&self) -> Counts {
-        let mut counts = Counts::default();
+    fn counts(&self) -> CurrentCounts {
+        let mut counts = CurrentCounts::default();
         for entry in &self.entries {
             let Some(status) = &entry.view.status else { continue };
             counts.allocs[status.state.index()] += 1;
@@ -481,30 +441,17 @@ impl Assembler {
     }
 }
 
-impl<'a> AllocRequest<'a> {
+impl<'a> AllocToRead<'a> {
     /// `entry`: what is remembered of it. `None`: it goes on as it is shown.
-    fn of(alloc: &'a Arc<PublishedAlloc>, entry: &Entry, everything: bool) -> Option<AllocRequest<'a>> {
+    fn of(alloc: &'a Arc<PublishedAlloc>, entry: &Entry, everything: bool) -> Option<AllocToRead<'a>> {
         let is_needed = !entry.is_of(alloc);
         let new_attempts = is_needed && other_attempts(&entry.published, alloc);
-        (is_needed || everything).then_some(AllocRequest { alloc, new_attempts, must_rebuild: is_needed })
+        (is_needed || everything).then_some(AllocToRead { alloc, new_attempts, must_rebuild: is_needed })
     }
     /// One that has no place yet.
-    fn added(alloc: &'a Arc<PublishedAlloc>, entry: Option<&Entry>) -> AllocRequest<'a> {
+    fn added(alloc: &'a Arc<PublishedAlloc>, entry: Option<&Entry>) -> AllocToRead<'a> {
         let new_attempts = entry.is_none_or(|entry| other_attempts(&entry.published, alloc));
-        AllocRequest { alloc, new_attempts, must_rebuild: true }
-    }
-}
-
-impl AllocReadings {
-    /// Without touching the kernel.
-    pub fn latest(alloc: &PublishedAlloc) -> AllocReadings {
-        let mut readers = alloc.readers.iter();
-        let tasks = alloc.identity.tasks.iter().map(|_| readers.next()?.as_ref()?.latest()).collect();
-        AllocReadings { tasks, alloc: alloc.alloc_reader.as_ref().and_then(|reader| reader.latest()) }
-    }
-    fn oldest(&self) -> Option<Timestamp> {
-        let tasks = self.tasks.iter().flatten().map(|r| r.at).min()?;
-        Some(self.alloc.as_ref().map_or(tasks, |r| r.at.min(tasks)))
+        AllocToRead { alloc, new_attempts, must_rebuild: true }
     }
 }
 
@@ -514,7 +461,7 @@ fn other_attempts(before: &PublishedAlloc, now: &PublishedAlloc) -> bool {
     !before.readers.iter().map(reader).eq(now.readers.iter().map(reader))
 }
 
-/// Up to when a task's state is shown: asked after the moment was taken that its dwell is counted up to.
+/// Up to when a task's state is shown. Read after the clocks, because its dwell is counted up to their reading.
 fn until(published: &PublishedAlloc, place: usize) -> Timestamp {
     published.until.get(place).map_or(Timestamp(u64::MAX), |until| until.get())
 }
@@ -545,7 +492,7 @@ impl Entry {
 }
 
 impl Entry {
-    /// The values are the same, but some were looked at again: so old they are not.
+    /// The values are the same, but some were read again: only their times change.
     fn note_times(&mut self, readings: &AllocReadings) {
         self.oldest = readings.oldest();
         let at = |r: &Option<Reading>| r.as_ref().map(|r| r.at);

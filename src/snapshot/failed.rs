@@ -17,7 +17,7 @@ pub struct FailureCounts {
 }
 
 impl FailureCounts {
-    /// As the label of the series says it.
+    /// As in the label of the series.
     pub const REASONS: [&'static str; 2] = ["restarts_used_up", "other"];
     /// In the order of [`FailureCounts::REASONS`].
     pub fn by_reason(self) -> [u64; 2] {

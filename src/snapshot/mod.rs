@@ -47,7 +47,7 @@ use crate::model::words;
 pub use publisher::Snapshots;
 pub use retention::RetentionConfig;
 pub use sampler::{Heartbeat, Parts, Sampler};
-pub use scrapers::{ScraperKey, Scrapers};
+pub use scrapers::{ScraperKey, SharedScrapers};
 
 /// How the agent samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,31 +85,31 @@ pub struct Snapshot {
     /// Of each workload that made allocs faster than `churn_limit` one, with what those above it used.
     pub overflow: Vec<Arc<AllocView>>,
     /// Live + ended, per workload and task.
-    pub workloads: Vec<Arc<WorkloadView>>,
+    pub workloads: Vec<Arc<WorkloadTaskView>>,
     /// What ended allocs ran, and what retired workloads handed over.
     pub ended_totals: Arc<Totals>,
-    pub node: NodeSums,
-    pub counts: Counts,
+    pub node: AgentTotals,
+    pub counts: CurrentCounts,
     pub failed: Arc<failed::FailuresByWorkload>,
     pub devices: Arc<DevicesView>,
     /// Of managed allocs that run, in the order of their IDs.
     pub services: Arc<[Arc<AllocServices>]>,
-    /// Cgroups above those of tasks, which were asked for or have a limit of their own. In order of their paths.
+    /// Cgroups above those of tasks that are configured or have a limit of their own. In order of their paths.
     pub parents: Arc<[ParentView]>,
-    /// What allocs have on the disk.
+    /// Disk usage of allocs.
     pub disk: Arc<DiskUses>,
-    /// What the host collectors pushed; families together.
+    /// Values of the host collectors, grouped by family.
     pub host: Arc<Samples>,
     /// The agent about itself: its process, its collectors.
     pub agent: Arc<Samples>,
-    /// The tick before that of `epoch`.
-    pub before: Option<Arc<TickBefore>>,
+    /// The tick before the one of `epoch`.
+    pub before: Option<Arc<PreviousTick>>,
     pub info: Arc<NodeInfo>,
 }
 
-/// What rates of the host and of the agent are taken against.
+/// Values of the tick before: the baseline for rates of the host and of the agent.
 #[derive(Debug)]
-pub struct TickBefore {
+pub struct PreviousTick {
     /// When it began.
     pub at: Timestamp,
     pub host: Arc<Samples>,
@@ -120,12 +120,13 @@ pub struct TickBefore {
 /// One item per task of an alloc. Most allocs have one task, so one item is stored inline.
 pub type PerTask<T> = SmallVec<[T; 1]>;
 
+/// One alloc in a snapshot, managed or observed: identity, status, tasks and usage.
 #[derive(Debug, Clone)]
 pub struct AllocView {
     pub identity: Arc<AllocIdentity>,
     /// `None`: it is observed.
     pub status: Option<Arc<AllocStatus>>,
-    /// `None`: it is ours; or its cgroups are all that is known of it.
+    /// `None`: it is managed, or only its cgroups are known.
     pub observed: Option<Arc<ObservedAlloc>>,
     /// In the order of the identity's tasks.
     pub tasks: PerTask<Arc<TaskView>>,
@@ -156,17 +157,18 @@ impl AllocView {
         let managed = self.status.as_ref().map(|status| status.state);
         managed.or_else(|| self.observed.as_ref().map(|alloc| alloc.state()))
     }
-    /// Its tasks by what they are and by what they do.
+    /// Each task's identity with its view.
     pub fn tasks(&self) -> impl Iterator<Item = (&TaskIdentity, &TaskView)> {
         self.identity.tasks.iter().zip(self.tasks.iter().map(|task| &**task))
     }
 }
 
+/// One task of an alloc in a snapshot: lifecycle and usage. Its name is in the identity of the alloc.
 #[derive(Debug, Clone)]
 pub struct TaskView {
     /// `None`: it is observed.
-    pub managed: Option<ManagedTask>,
-    /// `None`: it is ours; or its cgroup is all that is known of it.
+    pub managed: Option<ManagedTaskLifecycle>,
+    /// `None`: it is managed, or only its cgroup is known.
     pub observed: Option<Arc<ObservedTask>>,
     /// All attempts together: `base` plus what the running one used.
     pub usage: Arc<Usage>,
@@ -189,9 +191,9 @@ pub struct ParentView {
     pub sampled_at: Timestamp,
 }
 
-/// The lifecycle of a task.
+/// Status of a managed task, with the time it has spent in each state.
 #[derive(Debug, Clone)]
-pub struct ManagedTask {
+pub struct ManagedTaskLifecycle {
     pub status: Arc<TaskStatus>,
     /// Finished dwells, in the order of `TaskState::ALL`; never below what an earlier snapshot showed.
     pub finished_dwells: [Nanos; 6],
@@ -199,7 +201,7 @@ pub struct ManagedTask {
     pub until: Timestamp,
 }
 
-impl ManagedTask {
+impl ManagedTaskLifecycle {
     /// Time in a state, the present dwell included.
     pub fn time_in(&self, state: TaskState, steady_at: Timestamp) -> Nanos {
         let finished = self.finished_dwells[state.index()];
@@ -212,31 +214,31 @@ impl ManagedTask {
 }
 
 words! {
-    /// `alloc_info{aggregation=...}`.
+    /// Source of an alloc's usage: its own cgroup or the sum of its tasks. `alloc_info{aggregation=...}`.
     pub enum Aggregation {
         Cgroup = "cgroup",
         Sum = "sum",
     }
 }
 
-/// One task of a workload, all allocs and attempts together.
+/// Totals of one task of a workload, over all its allocs and attempts.
 #[derive(Debug, Clone)]
-pub struct WorkloadView {
+pub struct WorkloadTaskView {
     pub workload: JobId,
     pub task: TaskName,
-    /// Which runtime runs it. `None`: it ended under an earlier agent, which did not record that.
+    /// The runtime that owns it. `None`: it ended under an earlier agent, which did not record the source.
     pub source: Option<AllocSource>,
     /// Counters: ended attempts plus the running ones. Nothing while one that may run is in recovery.
     pub usage: Usage,
     /// Exits, restarts and events, which need no reading. Its `usage` lacks the running attempts.
     pub ended: Arc<TaskTotals>,
-    /// Another runtime runs it: its events are unknown, and the sums of the node do not have it.
+    /// Another runtime owns it: its events are unknown, and the totals of the agent exclude it.
     pub observed: bool,
 }
 
-/// Everything this agent ever ran. Never falls.
+/// Totals of all managed tasks over the lifetime of the agent's data directory. They never fall.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct NodeSums {
+pub struct AgentTotals {
     /// In the order of `Outcome::ALL`.
     pub exits: [u64; 6],
     /// In the order of `RestartReason::ALL`.
@@ -247,16 +249,16 @@ pub struct NodeSums {
     pub allocs: u64,
 }
 
-/// What there is now.
+/// Numbers of managed allocs and tasks that exist now, and the memory and CPU that they are allocated.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Counts {
+pub struct CurrentCounts {
     /// In the order of `AllocState::ALL`.
     pub allocs: [u64; 4],
     /// In the order of `TaskState::ALL`.
     pub tasks: [u64; 6],
     /// Allocs that wait to be placed, in the order of `PlacementReason::ALL`; each counts for all of its reasons.
     pub waiting: [u64; PlacementReason::ALL.len()],
-    /// Memory that the tasks of allocs that have not ended were given.
+    /// Memory limits of the tasks of allocs that have not ended.
     pub allocated_memory_bytes: u64,
     /// CPU quotas of running tasks, in cores; tasks without a quota count nothing.
     pub allocated_cpu_cores: f64,
@@ -275,8 +277,8 @@ impl Snapshot {
             overflow: Vec::new(),
             workloads: Vec::new(),
             ended_totals: Arc::default(),
-            node: NodeSums::default(),
-            counts: Counts::default(),
+            node: AgentTotals::default(),
+            counts: CurrentCounts::default(),
             failed: Arc::default(),
             devices: Arc::default(),
             services: Arc::default(),

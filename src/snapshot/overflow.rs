@@ -22,6 +22,8 @@ pub const OVERFLOW: &str = "_overflow";
 
 const HOUR: Duration = Duration::from_secs(3600);
 
+/// The allocs above the churn limit of their workloads: who gets series of its own, and one row per workload for the
+/// others. Concurrency: single owner.
 #[derive(Debug, Default)]
 pub(super) struct Overflow {
     /// New allocs of one workload an hour; 0: all.
@@ -29,7 +31,7 @@ pub(super) struct Overflow {
     /// When the allowance of a workload will be whole again; it may be up to an hour ahead.
     whole_at: HashMap<JobId, Instant>,
     rows: BTreeMap<JobId, OverflowRow>,
-    /// Series that were not begun since this was asked last.
+    /// Series that were not created since [`Overflow::take_unshown`] was called last.
     unshown: u64,
 }
 

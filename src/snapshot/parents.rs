@@ -1,16 +1,15 @@
 //! Cgroups above those of tasks, whose limits several tasks share: a slice, a user's, a parent of containers.
 //!
-//! A task in a slice with a limit is killed at that limit while its own says that there is room: what the slice uses of
-//! it must be seen.
+//! A task in a slice with a limit is killed at that limit while it is below its own. The usage of the slice shows why.
 
 use std::sync::Arc;
 
 use super::ParentView;
-use super::assemble::Moment;
+use super::assemble::ClockReading;
 use crate::board::PublishedParent;
 
-/// What those that are shown use now; they are read for that. One that is gone is not shown.
-pub(super) fn views(parents: &[Arc<PublishedParent>], moment: Moment) -> Arc<[ParentView]> {
+/// Reads the parent cgroups that are shown. A removed one is not shown.
+pub(super) fn views(parents: &[Arc<PublishedParent>], moment: ClockReading) -> Arc<[ParentView]> {
     let view = |parent: &Arc<PublishedParent>| {
         let reader = &parent.reader;
         let is_shown = || parent.is_chosen || reader.has_own_limit();
@@ -18,7 +17,7 @@ pub(super) fn views(parents: &[Arc<PublishedParent>], moment: Moment) -> Arc<[Pa
         // shown needs nothing else.
         let is_due = reader.is_due(moment.now);
         if is_due || is_shown() {
-            // Without an answer it is gone, or unreadable.
+            // Without a reading it was removed, or is unreadable.
             let _ = reader.read_change(moment.now, moment.at, is_due);
         }
         let reading = reader.latest().filter(|_| is_shown() && !reader.is_removed())?;

@@ -1,5 +1,5 @@
 //! One pass over the readers, before anything is built of it: of each alloc the tasks first, then its own cgroup, so
-//! that what the alloc says is no older than what its tasks say beside it.
+//! that the values of the alloc are no older than those of its tasks.
 //!
 //! ```text
 //! each task that runs ──► one moved, or another attempt runs than before? ──► the alloc's own cgroup, everything of it
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::aggregate::is_whole_alloc_usage;
-use super::assemble::{AllocReadings, AllocRequest, Moment, ReadingProvider};
+use super::assemble::{AllocReadings, AllocToRead, ClockReading, ReadingProvider};
 use crate::board::PublishedAlloc;
 use crate::collectors::{ReadingChange, TaskReader};
 use crate::model::alloc::AllocSource;
@@ -33,31 +33,32 @@ const CHUNK: usize = 16;
 const LEAST: usize = 128;
 const LEAST_TO_OPEN: usize = 16;
 
+/// One pass over the readers of allocs: which readers it reads, which readings it returns, and with how many threads.
 #[derive(Clone, Copy)]
 pub struct SamplingPass {
-    moment: Moment,
+    moment: ClockReading,
     /// Whether to read again managed tasks and processes that have a reading.
     managed: bool,
     /// The same for observed cgroups.
     observed: bool,
     returned: ReturnedReadings,
     threads: usize,
-    /// So many allocs are work for one thread.
+    /// Minimum number of allocs per thread.
     least: usize,
 }
 
 /// For which allocs it returns what was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReturnedReadings {
-    /// For those with a new reading, and for those that are wanted.
+    /// For those with a new reading, and for those whose view must be built again.
     Changed,
     All,
     None,
 }
 
 impl SamplingPass {
-    /// A tick: every reader is asked.
-    pub fn over_all(moment: Moment) -> SamplingPass {
+    /// A tick: every reader reads.
+    pub fn over_all(moment: ClockReading) -> SamplingPass {
         SamplingPass {
             moment,
             managed: true,
@@ -67,12 +68,12 @@ impl SamplingPass {
             least: LEAST,
         }
     }
-    /// The first tick: every reader opens its files.
-    pub fn first(moment: Moment) -> SamplingPass {
+    /// The first tick: every reader opens its files first.
+    pub fn first(moment: ClockReading) -> SamplingPass {
         SamplingPass { least: LEAST_TO_OPEN, ..SamplingPass::over_all(moment) }
     }
     /// A change: what was never read, since its counters are born with its task and not with the next tick.
-    pub fn over_new(moment: Moment) -> SamplingPass {
+    pub fn over_new(moment: ClockReading) -> SamplingPass {
         SamplingPass { managed: false, observed: false, ..SamplingPass::over_all(moment) }
     }
     /// Observed cgroups keep their last reading.
@@ -101,14 +102,14 @@ impl SamplingPass {
     }
 
     fn read_change(&self, reader: &TaskReader, everything: bool) -> ReadingChange {
-        // Gone: the end is on its way to the board, and until it is there the last reading holds.
+        // The cgroup was removed: the end is on its way to the board, and until it is there the last reading holds.
         reader.read_change(self.moment.now, self.moment.at, everything).unwrap_or(ReadingChange::None)
     }
 
-    fn of(&self, request: &AllocRequest<'_>) -> Option<AllocReadings> {
-        let alloc = request.alloc;
+    fn of(&self, to_read: &AllocToRead<'_>) -> Option<AllocReadings> {
+        let alloc = to_read.alloc;
         let all = if can_skip(alloc) { self.observed } else { self.managed };
-        let (mut has_changed, mut moved, mut runs) = (false, request.new_attempts, false);
+        let (mut has_changed, mut moved, mut runs) = (false, to_read.new_attempts, false);
         for reader in alloc.readers.iter().flatten() {
             runs = true;
             if all || reader.latest().is_none() {
@@ -126,12 +127,12 @@ impl SamplingPass {
             } else {
                 runs && (all || moved)
             };
-            if request.new_attempts || due {
+            if to_read.new_attempts || due {
                 has_changed |= self.read_change(reader, moved) != ReadingChange::None;
             }
         }
         let returned = match self.returned {
-            ReturnedReadings::Changed => has_changed || request.must_rebuild,
+            ReturnedReadings::Changed => has_changed || to_read.must_rebuild,
             ReturnedReadings::All => true,
             ReturnedReadings::None => false,
         };
@@ -145,21 +146,21 @@ pub(super) fn can_skip(alloc: &PublishedAlloc) -> bool {
 }
 
 impl ReadingProvider for SamplingPass {
-    fn read(&mut self, requests: &[AllocRequest<'_>]) -> Vec<Option<AllocReadings>> {
+    fn read(&mut self, allocs: &[AllocToRead<'_>]) -> Vec<Option<AllocReadings>> {
         let mut readings: Vec<Option<AllocReadings>> = Vec::new();
-        readings.resize_with(requests.len(), || None);
-        let chunks = Mutex::new(requests.chunks(CHUNK).zip(readings.chunks_mut(CHUNK)));
+        readings.resize_with(allocs.len(), || None);
+        let chunks = Mutex::new(allocs.chunks(CHUNK).zip(readings.chunks_mut(CHUNK)));
         let this = &*self;
         let work = || {
             loop {
                 let next = lock(&chunks).next();
-                let Some((requests, readings)) = next else { return };
-                for (request, readings) in requests.iter().zip(readings) {
-                    *readings = this.of(request);
+                let Some((allocs, readings)) = next else { return };
+                for (to_read, readings) in allocs.iter().zip(readings) {
+                    *readings = this.of(to_read);
                 }
             }
         };
-        let extra_threads = self.threads.min(requests.len() / self.least).saturating_sub(1);
+        let extra_threads = self.threads.min(allocs.len() / self.least).saturating_sub(1);
         thread::scope(|scope| {
             for _ in 0..extra_threads {
                 // Without it the others read its share.

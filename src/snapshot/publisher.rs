@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::assemble::{Assembler, Moment, Tick};
+use super::assemble::{Assembler, ClockReading, TickInputs};
 use super::pass::{SamplingPass, can_skip};
 use super::{Snapshot, parents};
 use crate::board::{Board, BoardView, PublishedAlloc};
-use crate::collectors::{ReaderScope, SamplingContext};
+use crate::collectors::{ReaderSelection, SamplingContext};
 use crate::host::clock::Clock;
 use crate::model::alloc::AllocSource;
 use crate::telemetry::metrics::DropReason;
@@ -39,17 +39,17 @@ const OBSERVED_EACH: Duration = Duration::from_millis(3_500);
 /// hangs.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The kernel pass, and whether observed cgroups may be skipped.
+/// The publisher's access to the kernel pass: it takes passes, and decides whether observed cgroups may be skipped.
 #[derive(Default)]
-pub struct PassTrigger {
-    /// `None`: files.
+pub struct KernelPassAccess {
+    /// `None`: all values are read from files.
     pub sampling: Option<Arc<SamplingContext>>,
     /// The kernel reports what observed cgroups have used when they end.
     pub reports_ends: bool,
 }
 
-impl PassTrigger {
-    fn take(&self, now: Instant, readers: ReaderScope) {
+impl KernelPassAccess {
+    fn take(&self, now: Instant, readers: ReaderSelection) {
         if let Some(sampling) = &self.sampling {
             sampling.take_pass_for(now, readers);
         }
@@ -61,12 +61,12 @@ impl PassTrigger {
     }
 }
 
-/// Which readers are asked at a tick; `None`: none. `since`: observed ones were asked so long ago, and may be skipped
-/// now. `has_own`: something runs that may not be skipped.
-fn readers_due(since: Option<Duration>, has_own: bool) -> Option<ReaderScope> {
+/// Which readers read at a tick; `None`: none. `since`: time since observed ones were read, if they may be skipped now.
+/// `has_own`: a task runs that may not be skipped.
+fn readers_due(since: Option<Duration>, has_own: bool) -> Option<ReaderSelection> {
     match since {
-        Some(since) if since < OBSERVED_EACH => has_own.then_some(ReaderScope::Managed),
-        _ => Some(ReaderScope::All),
+        Some(since) if since < OBSERVED_EACH => has_own.then_some(ReaderSelection::Managed),
+        _ => Some(ReaderSelection::All),
     }
 }
 
@@ -79,7 +79,7 @@ pub struct SnapshotPublisher {
     board: Arc<Board>,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
-    pass_trigger: PassTrigger,
+    kernel_pass: KernelPassAccess,
     work: Mutex<PublisherState>,
     /// What was read last is in no snapshot.
     is_deferred: AtomicBool,
@@ -90,16 +90,17 @@ pub struct SnapshotPublisher {
     keeps_for: Duration,
 }
 
-/// What snapshots are made with.
+/// State of the publisher between two publications: the assembler, the deferred tick, and what was read and published
+/// last.
 pub(super) struct PublisherState {
     assembler: Assembler,
     publish: watch::Sender<Arc<Snapshot>>,
     /// The newest tick that was deferred.
-    deferred: Option<Tick>,
+    deferred: Option<TickInputs>,
     /// When observed cgroups were read last; and whether a tick has skipped them since.
     observed_read: Option<Instant>,
     observed_skipped: bool,
-    /// So many may read.
+    /// Maximum number of reading threads.
     threads: NonZero<usize>,
     /// Ticks so far, and those in the newest snapshot.
     ticks: u64,
@@ -109,8 +110,8 @@ pub(super) struct PublisherState {
     published: Instant,
 }
 
-/// The published snapshots. The lifecycle in them is of now; values are of the newest tick for a client that asks for
-/// the newest.
+/// The published snapshots. The lifecycle in them is current; values are those of the newest tick for a client that
+/// requests the newest.
 #[derive(Debug, Clone)]
 pub struct Snapshots {
     published: watch::Receiver<Arc<Snapshot>>,
@@ -170,7 +171,7 @@ impl Snapshots {
     pub fn final_series_stay(&self) -> Duration {
         self.publisher.keeps_for
     }
-    /// Asked at each tick whether a client is about to read. Only the first one is kept.
+    /// Sets the function that predicts at each tick whether a client is about to read. Only the first one has effect.
     pub fn set_read_predictor(&self, read_predictor: ReadPredictor) {
         let _ = self.publisher.read_predictor.set(read_predictor);
     }
@@ -189,7 +190,7 @@ impl SnapshotPublisher {
     pub(crate) fn new(
         (board, clock, metrics): (Arc<Board>, Arc<dyn Clock>, Arc<Metrics>),
         assembler: Assembler,
-        pass_trigger: PassTrigger,
+        kernel_pass: KernelPassAccess,
         publish: watch::Sender<Arc<Snapshot>>,
     ) -> SnapshotPublisher {
         let (published, keeps_for) = (clock.instant(), assembler.keeps_for());
@@ -210,7 +211,7 @@ impl SnapshotPublisher {
             board,
             clock,
             metrics,
-            pass_trigger,
+            kernel_pass,
             work: Mutex::new(work),
             is_deferred,
             is_watched,
@@ -249,8 +250,15 @@ impl SnapshotPublisher {
         (work.seen, work.published)
     }
 
-    /// What is read by a tick. `threads`: so many may read. Returns `false` if observed cgroups were skipped.
-    pub(super) fn tick(&self, work: &mut PublisherState, tick: Tick, moment: Moment, threads: NonZero<usize>) -> bool {
+    /// Reads and publishes, or defers. `threads`: maximum number of reading threads. Returns `false` if observed
+    /// cgroups were skipped.
+    pub(super) fn tick(
+        &self,
+        work: &mut PublisherState,
+        tick: TickInputs,
+        moment: ClockReading,
+        threads: NonZero<usize>,
+    ) -> bool {
         let board = self.board.view();
         let is_watched = self.is_watched.swap(false, Ordering::Relaxed);
         let has_waiters = is_watched || self.read_predictor.get().is_some_and(|read_predictor| read_predictor());
@@ -262,7 +270,7 @@ impl SnapshotPublisher {
         let is_late = work.shown == 0 || work.ticks > work.shown + MOST_DEFERRED;
         let may_defer = !has_waiters && !is_late && work.seen == board.version && work.assembler.shows(&board);
         let readers = self.walk(work, &board, moment.now, may_defer);
-        if readers != Some(ReaderScope::All) {
+        if readers != Some(ReaderSelection::All) {
             pass = pass.without_observed();
         }
         if may_defer {
@@ -277,24 +285,31 @@ impl SnapshotPublisher {
             }
             self.build(work, &board, tick, moment, &mut pass);
         }
-        readers == Some(ReaderScope::All)
+        readers == Some(ReaderSelection::All)
     }
 
-    /// Whose readers are to be asked at this tick, which have rows then. `may_defer`: no client reads.
-    fn walk(&self, work: &mut PublisherState, board: &BoardView, now: Instant, may_defer: bool) -> Option<ReaderScope> {
-        let skips_observed = may_defer && self.pass_trigger.can_skip_observed(now);
+    /// Takes a kernel pass for the readers that read at this tick, and returns which these are. `may_defer`: no client
+    /// reads.
+    fn walk(
+        &self,
+        work: &mut PublisherState,
+        board: &BoardView,
+        now: Instant,
+        may_defer: bool,
+    ) -> Option<ReaderSelection> {
+        let skips_observed = may_defer && self.kernel_pass.can_skip_observed(now);
         let since = work.observed_read.filter(|_| skips_observed).map(|at| now.saturating_duration_since(at));
         let runs = |alloc: &&Arc<PublishedAlloc>| !can_skip(alloc) && alloc.readers.iter().any(Option::is_some);
         let readers = readers_due(since, board.allocs.iter().any(|alloc| runs(&alloc)));
-        if readers == Some(ReaderScope::All) {
-            self.pass_trigger.take(now, ReaderScope::All);
+        if readers == Some(ReaderSelection::All) {
+            self.kernel_pass.take(now, ReaderSelection::All);
             (work.observed_read, work.observed_skipped) = (Some(now), false);
             return readers;
         }
         work.observed_skipped = true;
         // Processes without a cgroup have no row.
         if board.allocs.iter().filter(runs).any(|alloc| alloc.identity.source == AllocSource::Managed) {
-            self.pass_trigger.take(now, ReaderScope::Managed);
+            self.kernel_pass.take(now, ReaderSelection::Managed);
         }
         readers
     }
@@ -311,7 +326,7 @@ impl SnapshotPublisher {
     #[cfg(test)]
     pub(crate) fn defer(&self) {
         let mut work = self.begin();
-        (work.ticks, work.deferred) = (work.ticks + 1, Some(Tick::default()));
+        (work.ticks, work.deferred) = (work.ticks + 1, Some(TickInputs::default()));
         self.is_deferred.store(true, Ordering::Release);
     }
 
@@ -321,7 +336,7 @@ impl SnapshotPublisher {
             let (moment, board) = (self.moment(), self.board.view());
             let mut pass = SamplingPass::over_new(moment).returning_all();
             if std::mem::take(&mut work.observed_skipped) && board.allocs.iter().any(|alloc| can_skip(alloc)) {
-                self.pass_trigger.take(moment.now, ReaderScope::Observed);
+                self.kernel_pass.take(moment.now, ReaderSelection::Observed);
                 work.observed_read = Some(moment.now);
                 pass = pass.with_observed().on(work.threads);
             }
@@ -333,8 +348,8 @@ impl SnapshotPublisher {
         &self,
         work: &mut PublisherState,
         board: &BoardView,
-        mut tick: Tick,
-        moment: Moment,
+        mut tick: TickInputs,
+        moment: ClockReading,
         readings: &mut SamplingPass,
     ) {
         self.is_deferred.store(false, Ordering::Release);
@@ -343,19 +358,19 @@ impl SnapshotPublisher {
         tick.unseen = work.ticks - work.shown - 1;
         tick.parents = parents::views(&board.parents, moment);
         work.shown = work.ticks;
-        let (mut snapshot, withdrawn) = work.assembler.tick(board, readings, tick, moment);
+        let (mut snapshot, removals) = work.assembler.tick(board, readings, tick, moment);
         let mut version = board.version;
         if work.seen == 0 && self.board.version() != version {
             // A task that was found running and ended between the view of the board and its first reading has taken its
-            // cgroup with it: nothing would be known of it here. The board knows already.
+            // cgroup with it: nothing would be known of it here. The board has the end already.
             let board = self.board.view();
             version = board.version;
             snapshot = work.assembler.change(&board, &mut SamplingPass::over_new(moment), moment);
         }
-        for (reason, series) in withdrawn.retired.iter().filter_map(|r| r.lost) {
+        for (reason, series) in removals.retired.iter().filter_map(|r| r.lost) {
             self.metrics.series_dropped(reason, series);
         }
-        self.metrics.series_dropped(DropReason::Churn, withdrawn.unshown);
+        self.metrics.series_dropped(DropReason::Churn, removals.unshown);
         self.show(work, version, snapshot);
     }
 
@@ -366,8 +381,8 @@ impl SnapshotPublisher {
         work.publish.send_replace(snapshot);
     }
 
-    fn moment(&self) -> Moment {
-        Moment { now: self.clock.instant(), at: self.clock.now() }
+    fn moment(&self) -> ClockReading {
+        ClockReading { now: self.clock.instant(), at: self.clock.now() }
     }
 }
 
@@ -382,17 +397,17 @@ mod tests {
 
     #[test]
     fn observed_cgroups_without_clients_are_read_every_four_seconds() {
-        let at = |tick: u64, ticks: u64| -> Vec<Option<ReaderScope>> {
+        let at = |tick: u64, ticks: u64| -> Vec<Option<ReaderSelection>> {
             let mut read = None;
             let turn = |n: u64| {
                 let now = Duration::from_millis(n * tick);
                 let readers = readers_due(read.map(|at| now.saturating_sub(at)), n.is_multiple_of(2));
-                read = if readers == Some(ReaderScope::All) { Some(now) } else { read };
+                read = if readers == Some(ReaderSelection::All) { Some(now) } else { read };
                 readers
             };
             (0..ticks).map(turn).collect()
         };
-        let (all, managed) = (Some(ReaderScope::All), Some(ReaderScope::Managed));
+        let (all, managed) = (Some(ReaderSelection::All), Some(ReaderSelection::Managed));
         assert_eq!(at(1_000, 9), [all, None, managed, None, all, None, managed, None, all]);
         assert_eq!(at(4_000, 3), [all, all, all]);
         assert_eq!(readers_due(None, false), all, "a client reads, or they were never read");
@@ -403,7 +418,7 @@ mod tests {
         let (publish, published) = watch::channel(Arc::new(empty.clone()));
         let of = (Arc::<Board>::default(), Arc::new(SystemClock) as Arc<dyn Clock>, Arc::new(Metrics::new()));
         let assembler = Assembler::new(empty, &Config::default());
-        let publisher = Arc::new(SnapshotPublisher::new(of, assembler, PassTrigger::default(), publish));
+        let publisher = Arc::new(SnapshotPublisher::new(of, assembler, KernelPassAccess::default(), publish));
         let snapshots = Snapshots::new(published, Arc::clone(&publisher));
         (publisher, snapshots)
     }

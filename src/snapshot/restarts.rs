@@ -1,6 +1,6 @@
 //! Restarts by reason: the reason is known of managed tasks; of observed ones only how the attempt before had ended.
 
-use super::{TaskView, WorkloadView};
+use super::{TaskView, WorkloadTaskView};
 use crate::collectors::capability::KERNEL_ENDS;
 use crate::model::alloc::AllocSource;
 use crate::model::host::NodeInfo;
@@ -50,7 +50,7 @@ impl TaskView {
     }
 }
 
-impl WorkloadView {
+impl WorkloadTaskView {
     /// `ends_known`: how its observed tasks end is known. Of one with managed and observed tasks, all together.
     pub fn restarts(&self, ends_known: bool) -> Restarts {
         let observed = self.ended.restart_causes;
@@ -78,7 +78,7 @@ mod tests {
         let view = |observed, restarts, causes| {
             let ended = Arc::new(TaskTotals { restarts, restart_causes: causes, ..TaskTotals::default() });
             let (workload, task, source) = ("w".into(), "t".into(), None);
-            WorkloadView { workload, task, source, usage: Usage::default(), ended, observed }
+            WorkloadTaskView { workload, task, source, usage: Usage::default(), ended, observed }
         };
         let none = view(true, [0; 4], [0; 3]);
         assert_eq!(none.restarts(true), [None, Some(0), None, None, Some(0), Some(0)]);

@@ -6,7 +6,7 @@
 //!   the budget may end it earlier    │ acknowledged by all: retired                 │ retired in any case;
 //!   at any moment, oldest first      │                                              │ "unread" is counted
 //! ```
-//! Live series are no matter of retention: they go with the end itself.
+//! Live series are not retained: they end with the alloc.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -31,16 +31,17 @@ impl Default for RetentionConfig {
     }
 }
 
-/// What an ended alloc's series amount to.
+/// Size of the series of an ended alloc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SeriesSize {
     pub series: u64,
     pub bytes: u64,
 }
 
+/// One ended alloc whose final series are retained.
 #[derive(Debug)]
 struct RetentionEntry {
-    /// When we saw the end, and how old it was then.
+    /// When the agent saw the end, and how old it was then.
     seen: Instant,
     age_when_seen: Duration,
     /// The first snapshot that shows the end.
@@ -50,14 +51,15 @@ struct RetentionEntry {
     order: u64,
 }
 
-/// One decision.
+/// Final series of one alloc that are removed now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RetiredSeries {
+pub struct SeriesRetirement {
     pub id: AllocId,
-    /// `None`: in due time, every known scraper has them.
+    /// Why a scraper lacks them, and their number. `None`: no known scraper lacks them.
     pub lost: Option<(DropReason, u64)>,
 }
 
+/// The ended allocs whose final series are retained. Concurrency: single owner.
 #[derive(Debug)]
 pub struct Retention {
     config: RetentionConfig,
@@ -80,7 +82,7 @@ impl Retention {
         self.ended.insert(id.clone(), RetentionEntry { seen: now, age_when_seen: age, version, series_size, order });
     }
 
-    /// It is gone from the board, or runs again.
+    /// The alloc was removed from the board, or runs again.
     pub fn forget(&mut self, id: &AllocId) {
         if let Some(ended) = self.ended.remove(id) {
             self.bytes = self.bytes.saturating_sub(ended.series_size.bytes);
@@ -89,7 +91,7 @@ impl Retention {
 
     /// Which allocs retire now. `acknowledged`: the newest snapshot that every known scraper has; `None`: there is no
     /// scraper.
-    pub fn retire(&mut self, now: Instant, acknowledged: Option<u64>) -> Vec<RetiredSeries> {
+    pub fn retire(&mut self, now: Instant, acknowledged: Option<u64>) -> Vec<SeriesRetirement> {
         let mut retired = Vec::new();
         let RetentionConfig { least, most, .. } = self.config;
         self.ended.retain(|id, ended| {
@@ -100,14 +102,14 @@ impl Retention {
             }
             let lost = (!delivered).then_some((DropReason::Unread, ended.series_size.series));
             self.bytes = self.bytes.saturating_sub(ended.series_size.bytes);
-            retired.push(RetiredSeries { id: id.clone(), lost });
+            retired.push(SeriesRetirement { id: id.clone(), lost });
             false
         });
         retired.extend(self.enforce_budget(acknowledged));
         retired
     }
 
-    fn enforce_budget(&mut self, acknowledged: Option<u64>) -> Vec<RetiredSeries> {
+    fn enforce_budget(&mut self, acknowledged: Option<u64>) -> Vec<SeriesRetirement> {
         if self.bytes <= self.config.budget_bytes {
             return Vec::new();
         }
@@ -123,7 +125,7 @@ impl Retention {
             // Without a scraper they count as lost, too: a later one might have received them.
             let delivered = acknowledged.is_some_and(|version| version >= ended.version);
             let lost = (!delivered).then_some((DropReason::Budget, ended.series_size.series));
-            retired.push(RetiredSeries { id, lost });
+            retired.push(SeriesRetirement { id, lost });
         }
         retired
     }
@@ -209,7 +211,7 @@ mod tests {
         let mut retention = Retention::new(config());
         retention.ended(&id(1), now, SECOND * 86_400, 1, SIZE);
         retention.ended(&id(2), now, SECOND * 200, 1, SIZE);
-        assert_eq!(retention.retire(now, None), vec![RetiredSeries { id: id(1), lost: None }]);
+        assert_eq!(retention.retire(now, None), vec![SeriesRetirement { id: id(1), lost: None }]);
         assert_eq!(retention.retire(now + SECOND * 99, None), vec![]);
         assert_eq!(retention.retire(now + SECOND * 100, None).len(), 1);
     }

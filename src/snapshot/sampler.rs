@@ -1,7 +1,7 @@
 //! The one thread that samples: at each tick, and at once when the board changes. A client's read may complete a tick.
 //!
 //! ```text
-//!         ┌──────── deadline reached ───► collect host, ask every reader, to the publisher (epoch + 1) ─┐
+//!         ┌──────── deadline reached ───► collect host, read every alloc, to the publisher (epoch + 1) ─┐
 //! wait ───┤                                                                                             ├──► wait
 //!         └── board changed ── 2 ms since the last one? ──► publish what changed, read what has begun ──┘
 //! ```
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::agent::{self, CollectorRecord, TASKS};
-use super::assemble::{Assembler, Moment, Tick};
-use super::publisher::{PassTrigger, SnapshotPublisher, Snapshots};
-use super::scrapers::Scrapers;
-use super::{Config, Snapshot, TickBefore};
+use super::assemble::{Assembler, ClockReading, TickInputs};
+use super::publisher::{KernelPassAccess, SnapshotPublisher, Snapshots};
+use super::scrapers::SharedScrapers;
+use super::{Config, PreviousTick, Snapshot};
 use crate::board::Board;
 use crate::board::devices::DeviceSource;
 use crate::collectors::{Collector, ErrorReason, SamplingContext, capability};
@@ -36,7 +36,7 @@ const LONG: Duration = Duration::from_millis(50);
 /// A difference between the two clocks that is a jump and no drift.
 const STEP: Duration = Duration::from_millis(500);
 
-/// Everything a sampler needs.
+/// Dependencies of a sampler: configuration, sources of values, and receivers of its results.
 pub struct Parts {
     pub config: Config,
     pub board: Arc<Board>,
@@ -46,7 +46,7 @@ pub struct Parts {
     pub collectors: Vec<Box<dyn Collector>>,
     pub info: Arc<NodeInfo>,
     pub metrics: Arc<Metrics>,
-    pub scrapers: Arc<Scrapers>,
+    pub scrapers: Arc<SharedScrapers>,
     pub clock: Arc<dyn Clock>,
 }
 
@@ -63,7 +63,7 @@ impl Drop for Sampler {
     }
 }
 
-/// When the last tick was: `/healthz` asks.
+/// Time of the last tick. `/healthz` reports the agent as unhealthy if it is too long ago.
 #[derive(Debug)]
 pub struct Heartbeat {
     started: Instant,
@@ -131,7 +131,7 @@ struct SamplerThread {
     threads: NonZero<usize>,
     /// The last one over everything; `None`: there was none yet.
     took: Option<Duration>,
-    before: Option<Arc<TickBefore>>,
+    before: Option<Arc<PreviousTick>>,
 }
 
 impl SamplerThread {
@@ -149,10 +149,10 @@ impl SamplerThread {
         let clocks = (parts.clock.instant(), parts.clock.now());
         let of = (Arc::clone(&parts.board), Arc::clone(&parts.clock), Arc::clone(&parts.metrics));
         let reports_ends = parts.info.can(capability::KERNEL_ENDS);
-        let pass_trigger = PassTrigger { sampling: Some(Arc::clone(&parts.sampling)), reports_ends };
+        let kernel_pass = KernelPassAccess { sampling: Some(Arc::clone(&parts.sampling)), reports_ends };
         let publisher =
-            Arc::new(SnapshotPublisher::new(of, Assembler::new(empty, &parts.config), pass_trigger, publish));
-        // Asked once: to answer, it reads files.
+            Arc::new(SnapshotPublisher::new(of, Assembler::new(empty, &parts.config), kernel_pass, publish));
+        // Once: it reads files.
         let threads = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
         SamplerThread { parts, publisher, heartbeat, records, clocks, threads, took: None, before: None }
     }
@@ -210,10 +210,19 @@ impl SamplerThread {
         let devices = self.parts.devices.as_ref().map(|devices| devices.view()).unwrap_or_default();
         let services = self.parts.board.services.all();
         let host = Arc::new(host);
-        let this = TickBefore { at: began.at, host: Arc::clone(&host), own_cpu_ns: agent::cpu_ns(&agent) };
+        let this = PreviousTick { at: began.at, host: Arc::clone(&host), own_cpu_ns: agent::cpu_ns(&agent) };
         let before = self.before.replace(Arc::new(this));
-        let tick =
-            Tick { at: began.at, host, agent, before, devices, services, oldest, acknowledged, ..Tick::default() };
+        let tick = TickInputs {
+            at: began.at,
+            host,
+            agent,
+            before,
+            devices,
+            services,
+            oldest,
+            acknowledged,
+            ..TickInputs::default()
+        };
         let was_whole = publisher.tick(&mut work, tick, moment, threads);
         drop(work);
         let took = started.elapsed();
@@ -225,11 +234,11 @@ impl SamplerThread {
         logging::log_suppressed(&self.parts.metrics);
     }
 
-    fn moment(&self) -> Moment {
-        Moment { now: self.parts.clock.instant(), at: self.parts.clock.now() }
+    fn moment(&self) -> ClockReading {
+        ClockReading { now: self.parts.clock.instant(), at: self.parts.clock.now() }
     }
 
-    fn watch_clock(&mut self, moment: Moment) {
+    fn watch_clock(&mut self, moment: ClockReading) {
         let (instant, wall) = std::mem::replace(&mut self.clocks, (moment.now, moment.at));
         let expected = wall.plus(Nanos::from_duration(moment.now.saturating_duration_since(instant)));
         if moment.at.0.abs_diff(expected.0) > Nanos::from_duration(STEP).0 {

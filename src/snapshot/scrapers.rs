@@ -16,12 +16,13 @@ pub struct ScraperKey {
     pub accept: String,
 }
 
-/// Pure: time comes in.
+/// The known scrapers, and which snapshot each has received. Pure: time comes in.
 #[derive(Debug, Default)]
-pub struct ScraperTable {
+pub struct Scrapers {
     known: HashMap<ScraperKey, Scraper>,
 }
 
+/// One known scraper.
 #[derive(Debug)]
 struct Scraper {
     seen: Instant,
@@ -32,13 +33,13 @@ struct Scraper {
 }
 
 impl Scraper {
-    /// It reads what it asks for, and not long ago: a real one, which no invented name may crowd out.
+    /// It received a body not long ago: a real scraper, which no invented name may displace.
     fn is_proven(&self, now: Instant) -> bool {
-        self.received.is_some_and(|at| now.saturating_duration_since(at) < ScraperTable::RECENT)
+        self.received.is_some_and(|at| now.saturating_duration_since(at) < Scrapers::RECENT)
     }
 }
 
-impl ScraperTable {
+impl Scrapers {
     /// Silent for so long: forgotten, nothing waits for it any more.
     pub const SILENCE: Duration = Duration::from_secs(600);
     /// So many are waited for; of one address so many: more than a pair of Prometheus servers behind one address needs.
@@ -104,12 +105,12 @@ impl ScraperTable {
     }
 }
 
-/// The table, shared. Concurrency: any thread, a short lock.
+/// The known scrapers, shared by the server and the sampler. Concurrency: any thread, a short lock.
 #[derive(Debug, Default)]
-pub struct Scrapers(Mutex<ScraperTable>);
+pub struct SharedScrapers(Mutex<Scrapers>);
 
-impl Scrapers {
-    /// A scraper asks for `/metrics`, filtered or not.
+impl SharedScrapers {
+    /// A scraper requested `/metrics`, filtered or not.
     pub fn seen(&self, key: &ScraperKey) {
         lock(&self.0).seen(key, Instant::now());
     }
@@ -138,110 +139,110 @@ mod tests {
     #[test]
     fn acknowledged_version_is_that_of_the_slowest_scraper() {
         let now = Instant::now();
-        let mut table = ScraperTable::default();
-        assert_eq!(table.acknowledged_by_all(now), None, "without scrapers nothing is waited for");
-        table.seen(&key("a"), now);
-        table.seen(&key("b"), now);
-        table.acknowledge(&key("a"), 9, now);
-        assert_eq!(table.acknowledged_by_all(now), Some(0));
-        table.acknowledge(&key("b"), 7, now);
-        assert_eq!(table.acknowledged_by_all(now), Some(7));
+        let mut scrapers = Scrapers::default();
+        assert_eq!(scrapers.acknowledged_by_all(now), None, "without scrapers nothing is waited for");
+        scrapers.seen(&key("a"), now);
+        scrapers.seen(&key("b"), now);
+        scrapers.acknowledge(&key("a"), 9, now);
+        assert_eq!(scrapers.acknowledged_by_all(now), Some(0));
+        scrapers.acknowledge(&key("b"), 7, now);
+        assert_eq!(scrapers.acknowledged_by_all(now), Some(7));
     }
 
     #[test]
     fn a_late_acknowledgement_takes_nothing_back() {
         let now = Instant::now();
-        let mut table = ScraperTable::default();
-        table.seen(&key("a"), now);
-        table.acknowledge(&key("a"), 9, now);
-        table.acknowledge(&key("a"), 3, now);
-        assert_eq!(table.acknowledged_by_all(now), Some(9));
+        let mut scrapers = Scrapers::default();
+        scrapers.seen(&key("a"), now);
+        scrapers.acknowledge(&key("a"), 9, now);
+        scrapers.acknowledge(&key("a"), 3, now);
+        assert_eq!(scrapers.acknowledged_by_all(now), Some(9));
     }
 
     #[test]
     fn a_silent_scraper_is_forgotten_after_ten_minutes_and_not_before() {
         let now = Instant::now();
-        let mut table = ScraperTable::default();
-        table.seen(&key("a"), now);
-        assert_eq!(table.acknowledged_by_all(now + ScraperTable::SILENCE - Duration::from_millis(1)), Some(0));
-        assert_eq!(table.acknowledged_by_all(now + ScraperTable::SILENCE), None);
+        let mut scrapers = Scrapers::default();
+        scrapers.seen(&key("a"), now);
+        assert_eq!(scrapers.acknowledged_by_all(now + Scrapers::SILENCE - Duration::from_millis(1)), Some(0));
+        assert_eq!(scrapers.acknowledged_by_all(now + Scrapers::SILENCE), None);
     }
 
     #[test]
     fn unknown_scraper_acknowledges_nothing() {
         let now = Instant::now();
-        let mut table = ScraperTable::default();
-        table.acknowledge(&key("curl"), 5, now);
-        assert!(table.is_empty());
+        let mut scrapers = Scrapers::default();
+        scrapers.acknowledge(&key("curl"), 5, now);
+        assert!(scrapers.is_empty());
     }
 
     #[test]
     fn scrapers_differ_by_address_agent_and_accept() {
         let now = Instant::now();
-        let mut table = ScraperTable::default();
+        let mut scrapers = Scrapers::default();
         let other = |change: fn(&mut ScraperKey)| {
             let mut k = key("a");
             change(&mut k);
             k
         };
-        table.seen(&key("a"), now);
-        table.seen(&other(|k| k.address = "10.0.0.2".into()), now);
-        table.seen(&other(|k| k.user_agent = "b".into()), now);
-        table.seen(&other(|k| k.accept = "text/plain".into()), now);
-        table.seen(&key("a"), now);
-        assert_eq!(table.len(), 4);
+        scrapers.seen(&key("a"), now);
+        scrapers.seen(&other(|k| k.address = "10.0.0.2".into()), now);
+        scrapers.seen(&other(|k| k.user_agent = "b".into()), now);
+        scrapers.seen(&other(|k| k.accept = "text/plain".into()), now);
+        scrapers.seen(&key("a"), now);
+        assert_eq!(scrapers.len(), 4);
     }
 
     #[test]
     fn a_flood_of_names_cannot_fill_the_memory() {
         let now = Instant::now();
-        let mut table = ScraperTable::default();
+        let mut scrapers = Scrapers::default();
         for n in 0..1_000 {
-            table.seen(&key(&n.to_string()), now);
+            scrapers.seen(&key(&n.to_string()), now);
         }
-        assert_eq!(table.len(), ScraperTable::KNOWN_OF_ONE_ADDRESS);
+        assert_eq!(scrapers.len(), Scrapers::KNOWN_OF_ONE_ADDRESS);
         for n in 0..1_000 {
-            table.seen(&ScraperKey { address: n.to_string(), ..key("x") }, now);
+            scrapers.seen(&ScraperKey { address: n.to_string(), ..key("x") }, now);
         }
-        assert_eq!(table.len(), ScraperTable::KNOWN);
+        assert_eq!(scrapers.len(), Scrapers::KNOWN);
     }
 
     #[test]
     fn invented_names_crowd_out_neither_a_scraper_that_reads_nor_one_that_comes_later() {
         let at = |s| Instant::now() + Duration::from_secs(s);
-        let mut table = ScraperTable::default();
-        table.seen(&key("prometheus"), at(0));
-        table.acknowledge(&key("prometheus"), 5, at(0));
+        let mut scrapers = Scrapers::default();
+        scrapers.seen(&key("prometheus"), at(0));
+        scrapers.acknowledge(&key("prometheus"), 5, at(0));
         for n in 0..200 {
-            table.seen(&ScraperKey { address: n.to_string(), ..key("x") }, at(1));
-            table.seen(&key(&n.to_string()), at(1));
+            scrapers.seen(&ScraperKey { address: n.to_string(), ..key("x") }, at(1));
+            scrapers.seen(&key(&n.to_string()), at(1));
         }
-        table.acknowledge(&key("prometheus"), 6, at(15));
-        table.seen(&key("late"), at(16));
-        table.acknowledge(&key("late"), 6, at(16));
+        scrapers.acknowledge(&key("prometheus"), 6, at(15));
+        scrapers.seen(&key("late"), at(16));
+        scrapers.acknowledge(&key("late"), 6, at(16));
         for n in 0..200 {
-            table.seen(&key(&format!("more {n}")), at(17));
+            scrapers.seen(&key(&format!("more {n}")), at(17));
         }
         for (name, version) in [("prometheus", 6), ("late", 6)] {
-            assert_eq!(table.known.get(&key(name)).map(|s| s.acknowledged), Some(version), "{name}");
+            assert_eq!(scrapers.known.get(&key(name)).map(|s| s.acknowledged), Some(version), "{name}");
         }
     }
 
     #[test]
     fn names_that_read_too_are_bounded_to_one_address() {
         let now = Instant::now();
-        let mut table = ScraperTable::default();
+        let mut scrapers = Scrapers::default();
         for n in 0..200 {
-            table.seen(&key(&n.to_string()), now);
-            table.acknowledge(&key(&n.to_string()), 1, now);
+            scrapers.seen(&key(&n.to_string()), now);
+            scrapers.acknowledge(&key(&n.to_string()), 1, now);
         }
         let elsewhere = ScraperKey { address: "10.0.0.9".into(), ..key("prometheus") };
-        table.seen(&elsewhere, now);
-        assert!(table.known.contains_key(&elsewhere));
+        scrapers.seen(&elsewhere, now);
+        assert!(scrapers.known.contains_key(&elsewhere));
         // Proven once, silent since: the next of that address takes the place.
-        let later = now + ScraperTable::RECENT;
-        table.seen(&key("new"), later);
-        assert!(table.known.contains_key(&key("new")));
-        assert_eq!(table.len(), ScraperTable::KNOWN_OF_ONE_ADDRESS + 1);
+        let later = now + Scrapers::RECENT;
+        scrapers.seen(&key("new"), later);
+        assert!(scrapers.known.contains_key(&key("new")));
+        assert_eq!(scrapers.len(), Scrapers::KNOWN_OF_ONE_ADDRESS + 1);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{NodeSums, WorkloadView};
+use super::{AgentTotals, WorkloadTaskView};
 use crate::model::alloc::AllocSource;
 use crate::model::id::{JobId, TaskName};
 use crate::model::totals::{TaskTotals, Totals, add_each, observed_key, split_observed};
@@ -35,7 +35,7 @@ pub(super) struct Workloads {
     slots: Vec<WorkloadSlot>,
     totals: Arc<Totals>,
     observed: Arc<Totals>,
-    views: Vec<Arc<WorkloadView>>,
+    views: Vec<Arc<WorkloadTaskView>>,
     /// Of allocs whose usage is unknown.
     unknown: Vec<usize>,
 }
@@ -48,7 +48,7 @@ struct WorkloadSlot {
     /// Allocs that have this task.
     users: usize,
     dirty: bool,
-    view: Option<Arc<WorkloadView>>,
+    view: Option<Arc<WorkloadTaskView>>,
 }
 
 impl Workloads {
@@ -78,7 +78,7 @@ impl Workloads {
         slots.iter().for_each(|s| self.slots[*s].dirty = true);
     }
 
-    /// Takes the totals over. Returns where each slot went if some had to go (`None`: that slot is gone).
+    /// Takes the totals over. Returns the new place of each slot if some were removed; `None`: a removed slot.
     pub(super) fn take_totals(&mut self, totals: &Arc<Totals>, observed: &Arc<Totals>) -> Option<Vec<Option<usize>>> {
         if Arc::ptr_eq(totals, &self.totals) && Arc::ptr_eq(observed, &self.observed) {
             return None;
@@ -140,7 +140,7 @@ impl Workloads {
         &mut self,
         live: impl Iterator<Item = (usize, &'a Usage)>,
         unknown: impl Iterator<Item = usize>,
-    ) -> Vec<Arc<WorkloadView>> {
+    ) -> Vec<Arc<WorkloadTaskView>> {
         self.unknown = unknown.collect();
         if !self.slots.iter().any(|s| s.dirty) {
             return self.together();
@@ -172,7 +172,7 @@ impl Workloads {
                     let (workload, task, by) = slot.key.clone();
                     let ended = slot.totals.clone().unwrap_or_default();
                     let (source, observed) = (by.source(), by != WorkloadOrigin::Managed);
-                    Arc::new(WorkloadView { workload, task, source, usage, ended, observed })
+                    Arc::new(WorkloadTaskView { workload, task, source, usage, ended, observed })
                 }
             };
             slot.dirty = false;
@@ -183,12 +183,12 @@ impl Workloads {
     }
 
     /// An observed workload is never shown under the name of a managed job: two series would have the same labels.
-    fn together(&self) -> Vec<Arc<WorkloadView>> {
-        let is_clear = |view: &Arc<WorkloadView>| !view.observed || !self.totals.has(&view.workload);
+    fn together(&self) -> Vec<Arc<WorkloadTaskView>> {
+        let is_clear = |view: &Arc<WorkloadTaskView>| !view.observed || !self.totals.has(&view.workload);
         let (mut shown, alike): (Vec<_>, Vec<_>) = self.views.iter().cloned().partition(is_clear);
         for view in alike {
             let workload = self.totals.name_without_conflict(&view.workload);
-            let is_it = |other: &&mut Arc<WorkloadView>| {
+            let is_it = |other: &&mut Arc<WorkloadTaskView>| {
                 other.workload == workload && other.task == view.task && other.source == view.source
             };
             // Another observed workload may have this name as well.
@@ -197,18 +197,18 @@ impl Workloads {
                     other.usage.add_counters(&view.usage);
                     Arc::make_mut(&mut other.ended).merge(&view.ended);
                 }
-                None => shown.push(Arc::new(WorkloadView { workload, ..WorkloadView::clone(&view) })),
+                None => shown.push(Arc::new(WorkloadTaskView { workload, ..WorkloadTaskView::clone(&view) })),
             }
         }
         shown
     }
 
     /// The sums of the whole node: retired workloads and all that are there.
-    pub(super) fn node(&self) -> NodeSums {
+    pub(super) fn node(&self) -> AgentTotals {
         let retired = &self.totals.node;
         let known = self.unknown.is_empty().then_some(0);
         let mut node =
-            NodeSums { allocs: retired.allocs, oom_kills: known, cpu_usage_ns: known, ..NodeSums::default() };
+            AgentTotals { allocs: retired.allocs, oom_kills: known, cpu_usage_ns: known, ..AgentTotals::default() };
         add(&mut node, &retired.totals, &retired.totals.usage);
         for view in self.views.iter().filter(|view| !view.observed) {
             add(&mut node, &view.ended, &view.usage);
@@ -217,7 +217,7 @@ impl Workloads {
     }
 }
 
-fn add(node: &mut NodeSums, totals: &TaskTotals, usage: &Usage) {
+fn add(node: &mut AgentTotals, totals: &TaskTotals, usage: &Usage) {
     add_each(&mut node.exits, &totals.exits);
     add_each(&mut node.restarts, &totals.restarts);
     for (sum, part) in [(&mut node.oom_kills, usage.oom_kills()), (&mut node.cpu_usage_ns, usage.cpu_usage_ns())] {
@@ -227,7 +227,7 @@ fn add(node: &mut NodeSums, totals: &TaskTotals, usage: &Usage) {
 }
 
 /// What this agent ever ran never falls, whatever order totals and workloads change in.
-pub(super) fn never_fall(node: &mut NodeSums, earlier: &NodeSums) {
+pub(super) fn never_fall(node: &mut AgentTotals, earlier: &AgentTotals) {
     let counts = node.exits.iter_mut().chain(&mut node.restarts);
     counts.zip(earlier.exits.iter().chain(&earlier.restarts)).for_each(|(now, before)| *now = *before.max(now));
     for (now, before) in [(&mut node.oom_kills, earlier.oom_kills), (&mut node.cpu_usage_ns, earlier.cpu_usage_ns)] {
@@ -242,7 +242,7 @@ mod tests {
     use crate::model::units::Timestamp;
     use crate::model::usage::Field;
 
-    /// A process in any container may say that it is of a job called so.
+    /// A process in any container may claim to be of a job of that name.
     ///
     /// Promise (Observed workloads): A managed job has nothing in its totals of an observed workload of that name
     #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 
-use super::log::{self, Records};
+use super::log::{self, StateRecords};
 use super::upgrade::{Schema, backup_path};
 use super::{Batch, SledStore, Store, StoreError, VERSION_KEY};
 
@@ -322,14 +322,14 @@ fn interrupted_upgrade_continues_and_retains_the_first_copy() {
     assert_eq!(files(&backup_path(&state, 1)), copy);
 }
 
-fn to_three(records: &mut Records) {
+fn to_three(records: &mut StateRecords) {
     if let Some(value) = records.remove("task/a") {
         records.insert("task/b".to_owned(), value);
     }
 }
 
 /// Leaves a trace, so that taking it twice would show.
-fn to_two(records: &mut Records) {
+fn to_two(records: &mut StateRecords) {
     records.entry("steps".to_owned()).or_default().push(b'2');
 }
 

@@ -62,7 +62,7 @@ impl<S: Store> Store for FailingStore<S> {
             if self.faults.written.load(Ordering::SeqCst) {
                 self.inner.commit(batch)?;
             }
-            return Err(StoreError::Write { message: "no space left on device (asked for by a test)".to_owned() });
+            return Err(StoreError::Write { message: "no space left on device (requested by a test)".to_owned() });
         }
         self.inner.commit(batch)?;
         self.faults.commits.fetch_add(1, Ordering::SeqCst);

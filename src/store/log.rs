@@ -17,7 +17,8 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-pub(super) type Records = BTreeMap<String, Vec<u8>>;
+/// All records of the store: keys and values.
+pub(super) type StateRecords = BTreeMap<String, Vec<u8>>;
 type Writes = Vec<(String, Option<Vec<u8>>)>;
 
 const MAGIC: [u8; 4] = [0xA1, 0x05, 0xFF, 0x1E];
@@ -157,7 +158,7 @@ impl LogContents {
         first.parts > 0 && self.damaged.is_empty()
     }
     /// Applies everything, or every commit after one, to `records`.
-    pub fn replay(&self, records: &mut Records, after: Option<u64>) {
+    pub fn replay(&self, records: &mut StateRecords, after: Option<u64>) {
         let frames = self.frames.iter().filter(|frame| after.is_none_or(|seq| frame.seq > seq));
         for (key, value) in frames.flat_map(|frame| &frame.writes) {
             match value {
@@ -212,7 +213,7 @@ impl StateLog {
     }
 
     /// A new file of exactly these records, in the place of whatever was there.
-    pub fn write(dir: &Path, schema: u32, seq: u64, records: &Records) -> io::Result<StateLog> {
+    pub fn write(dir: &Path, schema: u32, seq: u64, records: &StateRecords) -> io::Result<StateLog> {
         let fresh = dir.join("log.new");
         let written = StateLog::write_to(&fresh, dir, schema, seq, records);
         if written.is_err() {
@@ -222,7 +223,7 @@ impl StateLog {
         written
     }
 
-    fn write_to(fresh: &Path, dir: &Path, schema: u32, seq: u64, records: &Records) -> io::Result<StateLog> {
+    fn write_to(fresh: &Path, dir: &Path, schema: u32, seq: u64, records: &StateRecords) -> io::Result<StateLog> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(fresh)?;
         let parts = length(records.len())?.max(1);
         let mut out = io::BufWriter::new(&file);
@@ -278,14 +279,14 @@ impl StateLog {
     }
 
     /// All records, from the file.
-    pub fn records(&self) -> io::Result<Records> {
+    pub fn records(&self) -> io::Result<StateRecords> {
         let mut bytes = vec![0; usize::try_from(self.len).map_err(io::Error::other)?];
         self.file.read_exact_at(&mut bytes, 0)?;
         let found = parse(&bytes);
         if !found.is_whole() {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the log was changed by another process"));
         }
-        let mut records = Records::new();
+        let mut records = StateRecords::new();
         found.replay(&mut records, None);
         Ok(records)
     }

@@ -10,7 +10,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use super::log::Records;
+use super::log::StateRecords;
 
 /// Pages kept in memory: records are small and read only at start.
 const CACHE_BYTES: u64 = 512 * 1024;
@@ -67,7 +67,7 @@ impl Mirror {
     }
 
     /// Everything, and the number of the last batch that is in it; 0: written by an agent without a log, or empty.
-    pub fn contents(&self) -> Result<(Records, u64), MirrorFault> {
+    pub fn contents(&self) -> Result<(StateRecords, u64), MirrorFault> {
         let records = self.scan("")?.into_iter().collect();
         let seq = caught(|| self.0.get(SEQ))?;
         let seq = seq.and_then(|bytes| bytes.as_ref().try_into().ok()).map_or(0, u64::from_le_bytes);

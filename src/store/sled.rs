@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::log::{self, LogContents, Records, StateLog};
+use super::log::{self, LogContents, StateLog, StateRecords};
 use super::mirror::{Mirror, MirrorFault};
 use super::upgrade::{self, Schema};
 use super::{Batch, Store, StoreError};
@@ -78,7 +78,7 @@ impl SledStore {
     fn read<T>(
         &self,
         request: impl FnOnce(&Mirror) -> Result<T, MirrorFault>,
-        check: impl FnOnce(Records) -> T,
+        check: impl FnOnce(StateRecords) -> T,
     ) -> Result<T, StoreError> {
         let mut state = lock(&self.state);
         state.catch_up();
@@ -97,7 +97,7 @@ impl Store for SledStore {
     }
 
     fn scan(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
-        let among = |records: Records| records.into_iter().filter(|(key, _)| key.starts_with(prefix)).collect();
+        let among = |records: StateRecords| records.into_iter().filter(|(key, _)| key.starts_with(prefix)).collect();
         self.read(|mirror| mirror.scan(prefix), among)
     }
 
@@ -161,7 +161,7 @@ impl State {
     }
 
     /// From here on that is the second copy: it is made equal to the records.
-    fn mirrored_by(&mut self, mirror: Mirror, (old, old_seq): (Records, u64), records: &Records) {
+    fn mirrored_by(&mut self, mirror: Mirror, (old, old_seq): (StateRecords, u64), records: &StateRecords) {
         self.mirror = Some(mirror);
         let changed = records.iter().filter(|(key, value)| old.get(*key) != Some(value));
         let changed = changed.map(|(key, value)| (key.as_str(), Some(value.as_slice())));
@@ -237,7 +237,7 @@ fn open(dir: &Path, lock: File, schema: Schema) -> Result<State, StoreError> {
     };
     if bytes.is_none() && !has_db {
         // Before sled makes its files: a database without a log is an old one.
-        StateLog::write(dir, schema.current, 0, &Records::new()).map_err(failed)?;
+        StateLog::write(dir, schema.current, 0, &StateRecords::new()).map_err(failed)?;
         upgrade::sync_parent(dir).map_err(failed)?;
         return open(dir, lock, schema);
     }
@@ -298,8 +298,8 @@ fn open(dir: &Path, lock: File, schema: Schema) -> Result<State, StoreError> {
 }
 
 /// The records, the number of the last commit, and whether the log says exactly that.
-fn decide(found: &LogContents, mirror: Option<&(Records, u64)>) -> (Records, u64, bool) {
-    let mut records = Records::new();
+fn decide(found: &LogContents, mirror: Option<&(StateRecords, u64)>) -> (StateRecords, u64, bool) {
+    let mut records = StateRecords::new();
     match mirror {
         // Written before the log knew of it? Never: the log has lost its end.
         Some((second, seq)) if !found.is_whole() || *seq > found.last() => {
@@ -374,7 +374,7 @@ impl Damage<'_> {
     }
 
     /// Leaves word among the records.
-    fn note(&self, records: &mut Records) {
+    fn note(&self, records: &mut StateRecords) {
         if let Some(name) = self.into.as_ref().and_then(|into| into.file_name()) {
             records.insert(format!("quarantine/{}", name.to_string_lossy()), self.messages.join("; ").into_bytes());
         }

@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::log::Records;
+use super::log::StateRecords;
 use crate::host::tree;
 
 /// What this agent writes. 1: sled alone. 2: the log and sled.
@@ -19,7 +19,7 @@ pub const SCHEMA: u32 = 2;
 pub const VERSION_KEY: &str = "meta/version";
 
 /// From one schema to the next. Pure and idempotent.
-type Step = fn(&mut Records);
+type Step = fn(&mut StateRecords);
 
 /// `STEPS[n]` leads from schema n + 1 to n + 2.
 const STEPS: &[Step] = &[one_to_two];
@@ -34,7 +34,7 @@ pub(super) struct Schema {
 impl Schema {
     pub const CURRENT: Schema = Schema { current: SCHEMA, steps: STEPS };
 
-    pub fn upgrade(&self, records: &mut Records, from: u32) {
+    pub fn upgrade(&self, records: &mut StateRecords, from: u32) {
         for (step, to) in self.steps.iter().zip(2_u32..) {
             if to > from && to <= self.current {
                 step(records);
@@ -47,7 +47,7 @@ impl Schema {
 }
 
 /// The records are the same; only where they lie has changed.
-fn one_to_two(_: &mut Records) {}
+fn one_to_two(_: &mut StateRecords) {}
 
 pub(super) fn backup_path(dir: &Path, schema: u32) -> PathBuf {
     let mut name = dir.file_name().unwrap_or_default().to_owned();

@@ -144,7 +144,7 @@ mod tests {
         let mut command = Command::new("/bin/sh");
         command.arg0("allostat").arg("supervise").arg(run_dir).current_dir(dir).stdin(held).stdout(Stdio::null());
         let child = command.process_group(0).spawn().unwrap();
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + Duration::from_secs(300);
         while !std::fs::read(format!("/proc/{}/cmdline", child.id())).is_ok_and(|line| line.starts_with(b"allostat\0"))
         {
             assert!(Instant::now() < until, "it does not execute its program");

@@ -120,7 +120,7 @@ impl Orders {
         let orders: Orders = serde_json::from_slice(&text).map_err(|e| format!("{}: {e}", path.display()))?;
         match orders.version {
             VERSION => Ok(orders),
-            other => Err(format!("{} is of version {other}, this supervisor knows {VERSION}", path.display())),
+            other => Err(format!("{} is of version {other}, this supervisor supports {VERSION}", path.display())),
         }
     }
 

@@ -249,10 +249,10 @@ fn open_slot(place: &SlotRegion, mut bytes: Vec<u8>) -> RecordSlot<RawSlot> {
         return bad("cut short");
     };
     if magic != MAGIC || kind != u64::from(place.kind) {
-        return bad("not ours");
+        return bad("not of a supervisor");
     }
     if !(u64::from(OLDEST)..=u64::from(VERSION)).contains(&version) {
-        return bad(&format!("of version {version}, this agent knows {OLDEST} to {VERSION}"));
+        return bad(&format!("of version {version}, this agent supports {OLDEST} to {VERSION}"));
     }
     let end = usize::try_from(length).ok().and_then(|n| n.checked_add(HEADER)).filter(|end| *end <= bytes.len());
     match end {

@@ -108,6 +108,7 @@ pub static HOOK_DURATION: MetricDesc = MetricDesc::new(
     &["runner", "hook", "phase"],
 )
 .from_profile(Profile::Standard)
+.absent_when("the hook has not run since the agent started")
 .otlp("allostat.hook.duration", "s");
 
 pub static START_PHASE_DURATION: MetricDesc = MetricDesc::new(
@@ -452,9 +453,9 @@ impl Metrics {
             self.start_phases.took(&[phase.as_str()], took);
         }
     }
-    /// A hook that will run: what is counted of it is there from now on.
+    /// A hook that may run: its failures are counted from 0. Its durations appear when it has run: a row of a histogram
+    /// is a dozen series, and many agents only observe.
     pub fn hook_known(&self, runner: &str, hook: &str, phase: &str) {
-        self.hook_duration.known(&[runner, hook, phase]);
         self.hook_failures.with_label_values(&[runner, hook, phase]);
     }
     pub fn hook_took(&self, runner: &str, hook: &str, phase: &str, took: Duration) {

@@ -290,7 +290,7 @@ pub static REQUESTS: MetricDesc = MetricDesc::counter(
 pub static RETRIES: MetricDesc = MetricDesc::counter(
     "allostat_otlp_retries_total",
     Unit::None,
-    "Requests sent again after no answer or an answer that asked for a retry.",
+    "Requests sent again after no answer or an answer that requested a retry.",
     &["destination", "signal"],
 )
 .absent_when(UNSET)

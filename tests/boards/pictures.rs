@@ -1,7 +1,7 @@
 //! Pictures: `cargo xtask pictures` draws one of each board; docs/boards.md shows them.
 //!
-//! Promise (Code, boards and alerts): Each board has a current picture, on a page that says what is Grafana's drawing
-//! and what is not
+//! Promise (Code, boards and alerts): Each board has a picture of its present JSON, on a page that names what is
+//! Grafana's drawing and what is not
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -46,6 +46,27 @@ fn every_board_has_its_picture_and_its_text_on_the_page_of_boards() {
         let drawn = "it was drawn before the board got its present rows: cargo xtask pictures";
         assert_eq!(width_and_height(&png), (WIDTH, height(&board)), "{picture}: {drawn}");
     }
+}
+
+/// The hash of the board that each picture shows, as `sha256sum` writes it: `xtask/pictures/draw.mjs` writes it beside
+/// the picture.
+const DRAWN: &str = "docs/boards/drawn.sha256";
+
+/// Equal in width and height it may still show panels that the board has no more.
+#[test]
+fn every_picture_is_of_the_present_json_of_its_board() {
+    let drawn = read(&root().join(DRAWN));
+    let (boards, mut old) = (boards(), Vec::new());
+    for board in &boards {
+        let digest = ring::digest::digest(&ring::digest::SHA256, board.text.as_bytes());
+        let digest: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let line = format!("{digest}  ../../dashboards/{}.json", board.stem);
+        if !drawn.lines().any(|one| one == line) {
+            old.push(format!("docs/boards/{}.png is older than its board", board.stem));
+        }
+    }
+    assert!(old.is_empty(), "{}; `cargo xtask pictures` draws all again", old.join("; "));
+    assert_eq!(drawn.lines().count(), boards.len(), "{DRAWN} has a line of a board that is gone");
 }
 
 #[test]

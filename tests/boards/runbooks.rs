@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use allostat::model::profile::Profile;
 
-use crate::boards::files::{Rule, alerts, in_folder, read, root};
+use crate::boards::files::{Rule, alerts, boards, in_folder, read, root, text};
 use crate::boards::profiles::missing;
 use crate::common::{Promtool, golden, golden_part, test_dir};
 
@@ -96,6 +96,50 @@ fn the_links_of_the_runbooks_lead_somewhere() {
             assert!(there.exists(), "{}: {target}", path.display());
         }
     }
+}
+
+/// What a text says of boards: `"A" and "B" on the lifecycle board`, as titles and the board's name.
+fn named_panels(text: &str) -> Vec<(String, String)> {
+    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let place =
+        regex::Regex::new(r#"((?:"[^"]+"(?:,| and) )*"[^"]+") on the \[?(agent health|\w+) board"#).expect("it is one");
+    let of_place = |found: regex::Captures<'_>| {
+        let titles = found[1].split('"').skip(1).step_by(2);
+        titles.map(|title| (title.to_owned(), found[2].to_owned())).collect::<Vec<_>>()
+    };
+    place.captures_iter(&flat).flat_map(of_place).collect()
+}
+
+/// The reader is in a hurry, and searches the board for a title that was renamed.
+///
+/// Promise (Code, boards and alerts): Each panel that an alert or its runbook names is on the board that it names
+#[test]
+fn panels_named_by_alerts_and_runbooks_are_on_their_boards() {
+    let boards = boards();
+    let pages = in_folder(FOLDER, "md").into_iter().map(|path| (path.display().to_string(), read(&path)));
+    let rules = alerts().into_iter().map(|rule| (rule.name.clone(), rule.lines.join("\n")));
+    let (mut seen, mut wrong) = (0, Vec::new());
+    for (place, page) in pages.chain(rules) {
+        for (title, name) in named_panels(&page) {
+            let stem =
+                format!("allostat-{}", if name == "agent health" { "agent".into() } else { name.to_lowercase() });
+            let board = boards.iter().find(|board| board.stem == stem);
+            let is_there = board.is_some_and(|board| board.panels().iter().any(|panel| text(panel, "title") == title));
+            seen += 1;
+            if !is_there {
+                wrong.push(format!("{place}: {title:?} on the {name} board"));
+            }
+        }
+    }
+    assert!(seen >= 30, "{seen}");
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn named_panels_are_read_with_their_board_across_lines() {
+    let found = named_panels("See \"A\" and \"B c\"\n  on the [lifecycle board](x), \"D\" on the agent\nhealth board.");
+    let found: Vec<_> = found.iter().map(|(title, board)| (title.as_str(), board.as_str())).collect();
+    assert_eq!(found, [("A", "lifecycle"), ("B c", "lifecycle"), ("D", "agent health")]);
 }
 
 /// The place of the docs of one installation, as its Prometheus has it.

@@ -77,7 +77,7 @@ impl Authority {
     }
 }
 
-fn pem(what: &str, der: &[u8]) -> String {
+pub fn pem(what: &str, der: &[u8]) -> String {
     format!("-----BEGIN {what}-----\n{}\n-----END {what}-----\n", BASE64_STANDARD.encode(der))
 }
 

@@ -48,7 +48,7 @@ pub use mounted::Mounted;
 pub use ports::free_address;
 pub use programs::{
     allostat, can_have_network, default_address_free, default_address_shared, end, environment, helpers, in_guest,
-    is_helper, must_have_pass, part, part_file, place, test_dir, workload, write_secret,
+    is_helper, must_have_pass, part, part_file, part_of, place, test_dir, workload, write_secret, xtask,
 };
 pub use prometheus::{Prometheus, Promtool, Verdict, python_openmetrics, python_parsed};
 pub use skip::{skip, skip_here};

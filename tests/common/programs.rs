@@ -36,6 +36,13 @@ pub fn workload() -> PathBuf {
     })
 }
 
+/// `cargo xtask`, which has built it where it runs the tests.
+pub fn xtask() -> PathBuf {
+    let path = profile_dir().join("xtask");
+    assert!(path.exists(), "{} is not built: cargo build --package xtask", path.display());
+    path
+}
+
 /// Whether a task may have a network of its own here, with an interface.
 pub fn can_have_network() -> bool {
     let mut command = Command::new(workload());

@@ -1,5 +1,6 @@
-//! The documents name what is there: each test, module and file that `docs/nomad-tests.md` and `docs/security.md` give
-//! as a proof exists, and so does each place to which `CONTRIBUTING.md` sends contributors who add something.
+//! The documents name what is there: each test, module and file that `docs/nomad-tests.md`, `docs/security.md` and
+//! `docs/attacks.md` give as a proof exists, and so does each place to which `CONTRIBUTING.md` sends contributors who
+//! add something.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,6 +10,7 @@ use crate::house::source::walk;
 
 const PAPER: &str = "docs/nomad-tests.md";
 const SECURITY: &str = "docs/security.md";
+const ATTACKS: &str = "docs/attacks.md";
 const PLACES: &str = "CONTRIBUTING.md";
 /// What can be named: tests and modules with tests, by their whole paths.
 #[derive(Default)]
@@ -148,6 +150,52 @@ fn every_input_of_the_security_model_names_its_tests() {
                  | a | b | c | `d` | `m::{x,y_…}` |\n| e | f | g | h |\n\nend";
     let expected = [(3, "a", vec!["m::x".to_owned(), "m::y_…".to_owned()]), (4, "e", vec![])];
     assert_eq!(self::inputs(table), expected);
+}
+
+/// A module or a test, or the beginning of its name.
+fn is_name(part: &str) -> bool {
+    let name = part.trim_end_matches('…');
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+}
+
+/// The tests that a page of attacks names: in its text, and in the last column of its tables. `Err`: a row that says
+/// "fixed", and names no test.
+fn cited(text: &str) -> Vec<(usize, Result<String, String>)> {
+    let mut found = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let is_row = line.starts_with('|');
+        let cell = if is_row { line.trim_matches(['|', ' ']).rsplit(" | ").next().unwrap_or_default() } else { line };
+        // In the text a module may stand alone.
+        let is_path = |name: &str| (!is_row || name.contains("::")) && name.split("::").all(is_name);
+        let is_one = |name: &String| name.starts_with("tests/") || is_path(name);
+        let names: Vec<String> = cell.split('`').skip(1).step_by(2).flat_map(expanded).filter(is_one).collect();
+        if names.is_empty() && cell.contains("**fixed**") {
+            found.push((at + 1, Err(line.to_owned())));
+        }
+        found.extend(names.into_iter().map(|name| (at + 1, Ok(name))));
+    }
+    found
+}
+
+#[test]
+fn tests_that_repeat_an_attack_exist() {
+    let there = there();
+    let text = fs::read_to_string(ATTACKS).expect("the paper must be readable");
+    let cited = cited(&text);
+    assert!(cited.len() > 25, "the names were not found: {}", cited.len());
+    let wrong = cited.into_iter().filter_map(|(line, name)| match name {
+        Ok(name) if is_there(&name, &there) => None,
+        Ok(name) => Some(format!("{ATTACKS}:{line}: there is no test {name}")),
+        Err(row) => Some(format!("{ATTACKS}:{line}: no test is named for {row}")),
+    });
+    let wrong: Vec<_> = wrong.collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let page = "Repeated by `a` and `x y`.\n| attack | result |\n|---|---|\n| `git::ext::` | `q` **fixed** |\n\
+                | b | **fixed** (`m::{c_…,d}`), `F_X` |\n| c | as it is (`tests/e.rs`) |\n";
+    let expected = [(1, Ok("a")), (5, Ok("m::c_…")), (5, Ok("m::d")), (6, Ok("tests/e.rs"))];
+    let mut expected: Vec<_> = expected.map(|(line, name)| (line, name.map(str::to_owned))).into();
+    expected.insert(1, (4, Err("| `git::ext::` | `q` **fixed** |".to_owned())));
+    assert_eq!(self::cited(page), expected);
 }
 
 /// Of a row of "where does it go?": places that are not there, and lists that are not in the file named beside them.

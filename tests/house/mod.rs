@@ -7,6 +7,7 @@
 //! belong
 
 mod circles;
+mod decisions;
 mod documents;
 mod drawing;
 mod gate;
@@ -24,6 +25,7 @@ mod trust_boundary;
 #[path = "../../xtask/src/test/tiers.rs"]
 mod tiers;
 mod waits;
+mod wording;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,7 +76,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("p521", &["devices"]),
     ("procfs", &["kernel"]),
     ("prometheus", &["telemetry", "exporters"]),
-    ("prost", &["exporters", "devices"]),
+    ("prost", &["exporters", "devices", "host"]),
     ("ratatui", &["cli"]),
     ("rcgen", &["devices"]),
     ("regex", &["model", "devices", "exporters", "jobspec"]),
@@ -102,7 +104,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("tracing", &["*"]),
     ("tracing-subscriber", &["telemetry"]),
     ("uuid", &["model", "jobspec", "cli"]),
-    ("x509-parser", &["api"]),
+    ("x509-parser", &["api", "host"]),
     ("zstd", &["exporters", "runner"]),
 ];
 

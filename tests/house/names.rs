@@ -9,20 +9,20 @@ use crate::house::source::{Source, sources, walk};
 
 /// Names that several modules may give to a type of theirs: the module's name stands in front of them where they are
 /// used, or nothing else uses them.
-const IDIOMATIC: [&str; 13] = [
-    "Action", "Client", "Config", "Entry", "Event", "Inner", "Manager", "Parts", "Reader", "Sample", "Settings",
-    "State", "Step",
-];
+const IDIOMATIC: [&str; 9] = ["Action", "Client", "Config", "Entry", "Inner", "Parts", "Reader", "State", "Step"];
 
-/// `pub(super) struct Name`, and its like.
+/// `pub(super) struct Name`, and its like; `type Name` where it is not indented, as the types of traits are.
 fn type_name(line: &str) -> Option<&str> {
+    let is_of_module = !line.starts_with(' ');
     let line = line.trim_start();
     let line = match line.strip_prefix("pub") {
         Some(rest) if rest.starts_with('(') => rest.split_once(") ")?.1,
         Some(rest) => rest.trim_start(),
         None => line,
     };
-    let rest = ["struct ", "enum ", "trait ", "union "].iter().find_map(|kind| line.strip_prefix(kind))?;
+    let alias = is_of_module.then_some("type ");
+    let mut kinds = ["struct ", "enum ", "trait ", "union "].into_iter().chain(alias);
+    let rest = kinds.find_map(|kind| line.strip_prefix(kind))?;
     let name = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next()?;
     (!name.is_empty()).then_some(name)
 }
@@ -53,10 +53,17 @@ fn type_name_means_one_thing() {
 fn type_name_of_two_files_is_found() {
     let source = |path: &str, text: &str| Source::new(path.to_owned(), text);
     let all = [
-        source("host/a.rs", "pub struct Stop;\npub(super) struct Inner;\n// pub enum Comment\n"),
-        source("host/b.rs", "    enum Stop {}\ntype Inner = u8;\n#[cfg(test)]\nmod tests {\n    struct Inner;\n}\n"),
+        source(
+            "host/a.rs",
+            "pub struct Stop;\npub(super) struct Alias<T>(T);\nstruct Item;\nstruct Inner;\n// enum Comment\n",
+        ),
+        source(
+            "host/b.rs",
+            "    enum Stop {}\npub type Alias<T> = Vec<T>;\nimpl Iterator for Stop {\n    type Item = u8;\n}\n",
+        ),
+        source("host/c.rs", "enum Comment {}\n#[cfg(test)]\nmod tests {\n    struct Inner;\n}\n"),
     ];
-    assert_eq!(files_by_name(&all).into_keys().collect::<Vec<_>>(), ["Stop"]);
+    assert_eq!(files_by_name(&all).into_keys().collect::<Vec<_>>(), ["Alias", "Stop"]);
 }
 
 /// Words with which the name of a test says nothing about its subject.

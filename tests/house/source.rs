@@ -11,6 +11,8 @@ pub struct Source {
     pub room: String,
     /// The code of each line, with everything blanked that is none.
     lines: Vec<String>,
+    /// The texts of each line, with everything blanked that is none.
+    texts: Vec<String>,
 }
 
 pub fn sources() -> Vec<Source> {
@@ -50,7 +52,18 @@ impl Source {
         let room = path.split('/').next().unwrap_or("").trim_end_matches(".rs").to_owned();
         let mut lines: Vec<String> = blank(text).lines().map(str::to_owned).collect();
         drop_tests(&mut lines);
-        Source { path, room, lines }
+        let visible = without_comments(text);
+        let texts = visible.lines().zip(&lines).map(|(line, code)| {
+            // A line of a test is empty by now.
+            line.chars().zip(code.chars()).map(|(c, code)| if code == ' ' { c } else { ' ' }).collect()
+        });
+        Source { texts: texts.collect(), path, room, lines }
+    }
+
+    /// What stands between quotes, by line.
+    pub fn texts(&self) -> impl Iterator<Item = (usize, &str)> {
+        let numbered = self.texts.iter().enumerate().map(|(at, line)| (at + 1, line.as_str()));
+        numbered.filter(|(_, line)| !line.trim().is_empty())
     }
 
     /// The lines that hold code, with their numbers.
@@ -122,8 +135,16 @@ pub fn has_word(line: &str, word: &str) -> bool {
     line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == word)
 }
 
-/// Comments and the insides of strings become spaces; lines stay where they are.
+/// Comments and strings become spaces; lines stay where they are.
 pub fn blank(text: &str) -> String {
+    blanked(text, true)
+}
+
+fn without_comments(text: &str) -> String {
+    blanked(text, false)
+}
+
+fn blanked(text: &str, with_strings: bool) -> String {
     let chars: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
@@ -152,7 +173,8 @@ pub fn blank(text: &str) -> String {
             out.push(chars[at]);
             at += 1;
         } else {
-            out.extend(rest[..end].iter().map(|c| space(*c)));
+            let is_blank = with_strings || rest[0] == '/';
+            out.extend(rest[..end].iter().map(|c| if is_blank { space(*c) } else { *c }));
             at += end;
         }
     }
@@ -225,6 +247,15 @@ fn comments_strings_and_tests_are_not_code() {
     );
     let modules: Vec<String> = source.modules_used().into_iter().map(|(_, room)| room).collect();
     assert_eq!(modules, ["model", "store", "runner"]);
+}
+
+#[test]
+fn texts_of_a_source_are_its_strings_outside_of_comments_and_tests() {
+    let text = "// \"none\"\nlet a = \"one\"; // \"none\"\nlet b = \"two \\\n  three\";\n#[cfg(test)]\nmod tests {\n    \
+                const A: &str = \"none\";\n}\n";
+    let source = Source::new("api/x.rs".into(), text);
+    let found: Vec<_> = source.texts().map(|(line, text)| (line, text.trim())).collect();
+    assert_eq!(found, [(2, "\"one\""), (3, "\"two \\"), (4, "three\"")]);
 }
 
 #[test]

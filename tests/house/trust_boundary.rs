@@ -85,7 +85,7 @@ const MAY_JOIN: &[(&str, &str)] = &[
     ("exporters/otlp/push.rs", "names of destinations and signals in the settings"),
     ("exporters/otlp/workload_logs/mod.rs", "the ID of a managed alloc, which the agent made"),
     ("fingerprint/cpu.rs", "names in the code"),
-    ("observe/containerd.rs", "a namespace, checked with `component`, below a directory in the code"),
+    ("observe/containerd.rs", "a namespace or the hash of a socket, both checked, below a directory in the code"),
     ("observe/docker.rs", "the daemon's own directory, absolute and without `..`"),
     ("observe/process_environment.rs", "a process number"),
     ("observe/kubernetes.rs", "directories in the code"),

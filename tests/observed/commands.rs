@@ -49,6 +49,8 @@ pub fn each_command_takes(agent: &Agent, word: &str, (id, native): (&str, &str))
 }
 
 /// A container's cgroup, and no Docker that could be asked for its name.
+///
+/// Promise (Observed workloads): `status` counts observed workloads by source, and `status -a` has a line for each
 #[test]
 fn each_command_takes_the_id_of_an_observed_container_until_after_its_end() {
     const ID: &str = "51c09c0b1d4e5f60718293a4b5c6d7e8f90123456789abcdef0123456789abcd";
@@ -74,6 +76,14 @@ fn each_command_takes_the_id_of_an_observed_container_until_after_its_end() {
     }
     let unknown = agent.cli(&["events", "docker:web"]);
     assert_eq!(unknown.code, Some(66), "{unknown:?}");
+    let summed = agent.cli(&["status"]).ok();
+    assert!(row(&summed, "docker").contains("1 running") && !summed.contains(&id), "{summed}");
+    assert_contains(&summed, &["OBSERVED"]);
+    for line in [["status", "-a"], ["status", "--all"]] {
+        let listed = agent.cli(&line).ok();
+        assert!(row(&listed, &id).contains(" running "), "{listed}");
+        assert_eq!((listed.matches(&id).count(), listed.contains("OBSERVED")), (1, false), "{listed}");
+    }
     child.kill().unwrap();
     child.wait().unwrap();
     observed.remove(&path);
@@ -85,6 +95,15 @@ fn each_command_takes_the_id_of_an_observed_container_until_after_its_end() {
     for line in [&["status"][..], &["stats"]] {
         assert_contains(&agent.cli(&[line, &[&id]].concat()).ok(), &[&id]);
     }
+    let listed = agent.cli(&["status", "-a"]).ok();
+    assert!(!row(&listed, &id).contains(" running "), "its end is shown: {listed}");
+}
+
+/// The line of a table that begins with this cell.
+#[track_caller]
+fn row<'a>(table: &'a str, cell: &str) -> &'a str {
+    let row = table.lines().find(|line| line.split_whitespace().next() == Some(cell));
+    row.unwrap_or_else(|| panic!("no row {cell}: {table}"))
 }
 
 /// Each command that has ALLOC in its usage is in one of the tables.

@@ -3,7 +3,9 @@
 //! Promise (Observed workloads): Containers of a real Podman, containerd and runc have the names, limits, peaks and
 //! ends that these report
 
-use std::path::PathBuf;
+mod situations;
+
+use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
 
 use serde_json::{Value, json};
@@ -16,31 +18,46 @@ use crate::observed::live::Scene;
 struct Containerd {
     daemon: Child,
     inside: Inside,
+    containerd: PathBuf,
     ctr: PathBuf,
-    /// Its namespace's cgroups, where they were not there before.
+    /// In which it has containers.
+    namespaces: &'static [&'static str],
+    /// The cgroups of its namespaces, where they were not there before.
     made: Vec<PathBuf>,
 }
 
-/// Where containers of its namespaces are, in each hierarchy.
-fn namespace_cgroups() -> Vec<PathBuf> {
+/// Where containers of these namespaces are, in each hierarchy.
+fn namespace_cgroups(namespaces: &[&str]) -> Vec<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     let cgroups = mounts.lines().filter(|line| line.split(' ').nth(2).is_some_and(|kind| kind.starts_with("cgroup")));
     let roots = cgroups.filter_map(|line| line.split(' ').nth(1).map(PathBuf::from));
-    roots.flat_map(|root| ["default", BUILD].map(|namespace| root.join(namespace))).collect()
+    roots.flat_map(|root| namespaces.iter().map(move |namespace| root.join(namespace))).collect()
 }
 
 impl Containerd {
-    fn start() -> Option<Containerd> {
+    fn start(namespaces: &'static [&'static str]) -> Option<Containerd> {
         let (containerd, ctr) = (program("containerd")?, program("ctr")?);
         let inside = Inside::begin(std::iter::empty())?;
-        let made = namespace_cgroups().into_iter().filter(|path| !path.exists()).collect();
-        let log = std::fs::File::create(inside.dir.path().join("log")).unwrap();
-        let mut command = inside.command(&containerd);
-        command.args(["--root", "/var/lib/containerd", "--state", "/run/containerd", "--address", SOCKET]);
-        let daemon = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        let containerd = Containerd { daemon, inside, ctr, made };
-        wait_for("containerd to answer", long(), || containerd.ctr(&["version"]).status.success().then_some(()));
+        let made = namespace_cgroups(namespaces).into_iter().filter(|path| !path.exists()).collect();
+        std::fs::write(inside.dir.path().join("config.toml"), CONFIG).unwrap();
+        let daemon = daemon(&inside, &containerd);
+        let containerd = Containerd { daemon, inside, containerd, ctr, namespaces, made };
+        containerd.wait_until_it_answers();
         Some(containerd)
+    }
+    fn wait_until_it_answers(&self) {
+        wait_for("containerd to answer", long(), || self.ctr(&["version"]).status.success().then_some(()));
+    }
+    /// SIGKILL to the daemon alone, and a new one.
+    fn kill_and_start_again(&mut self) {
+        self.kill();
+        self.daemon = daemon(&self.inside, &self.containerd);
+        self.wait_until_it_answers();
+    }
+    fn kill(&mut self) {
+        // `nsenter` has become the daemon itself.
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
     }
     fn ctr(&self, args: &[&str]) -> Output {
         self.inside.command(&self.ctr).args(["--address", SOCKET]).args(args).output().unwrap()
@@ -55,19 +72,37 @@ impl Containerd {
     }
 }
 
+fn daemon(inside: &Inside, containerd: &Path) -> Child {
+    let log = inside.dir.path().join("log");
+    let log = std::fs::File::options().create(true).append(true).open(log).unwrap();
+    let mut command = inside.command(containerd);
+    command.arg("--config").arg(inside.dir.path().join("config.toml"));
+    command.args(["--root", "/var/lib/containerd", "--state", "/run/containerd", "--address", SOCKET]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap()
+}
+
+/// Not that of the host.
+const CONFIG: &str = "version = 2
+disabled_plugins = [\"io.containerd.grpc.v1.cri\"]
+[plugins.\"io.containerd.internal.v1.restart\"]
+interval = \"3s\"
+";
 /// Another namespace of this test's containerd.
 const BUILD: &str = "allostat-test-build";
 const SOCKET: &str = "/run/containerd/containerd.sock";
 
 impl Drop for Containerd {
     fn drop(&mut self) {
-        for namespace in ["default", BUILD] {
-            self.ctr(&["--namespace", namespace, "task", "kill", "--signal", "SIGKILL", "held"]);
-            self.ctr(&["--namespace", namespace, "task", "delete", "--force", "held"]);
+        for namespace in self.namespaces {
+            // Otherwise containerd starts some of them again.
+            let containers = self.ctr(&["--namespace", namespace, "container", "list", "--quiet"]);
+            let containers = String::from_utf8_lossy(&containers.stdout).into_owned();
+            for container in containers.lines() {
+                self.ctr(&["--namespace", namespace, "container", "label", container, "containerd.io/restart.status="]);
+                self.ctr(&["--namespace", namespace, "task", "delete", "--force", container]);
+            }
         }
-        // `nsenter` has become the daemon itself.
-        let _ = self.daemon.kill();
-        let _ = self.daemon.wait();
+        self.kill();
         self.made.iter().for_each(|path| drop(std::fs::remove_dir(path)));
     }
 }
@@ -77,7 +112,7 @@ fn containers_of_containerd_have_its_names_their_values_and_their_ends() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let Some(containerd) = Containerd::start() else { skip_test!("no-docker") };
+    let Some(containerd) = Containerd::start(&["default", BUILD]) else { skip_test!("no-docker") };
     let env = [("ALLOSTAT_OBSERVE", "true".to_owned()), ("ALLOSTAT_OBSERVE_SOURCES", "containerd".to_owned())];
     let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
     let agent = Agent::with(AgentOptions { env, binary: Some(containerd.inside.agent()), ..AgentOptions::default() });

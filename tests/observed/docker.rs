@@ -392,3 +392,47 @@ fn container_is_named_beside_200_short_cgroups_named_like_containers() {
     let id = docker.inspect("real", "{{.Id}}");
     assert!(find(&agent, &format!("docker:{}", &id[..12])).is_none(), "it is no longer under its short ID");
 }
+
+/// In the directory that he was given, beside the container itself: it works, fails and comes again.
+///
+/// Promise (Observed workloads): A user's cgroup with the ID of a container that runs adds nothing to that container
+#[test]
+fn users_cgroup_with_the_id_of_a_running_container_adds_nothing_to_it() {
+    const USER: u32 = 12_363;
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    let (agent, user) = (Agent::with(docker.observed("docker")), User::of(USER));
+    let started = docker.run(&["-d", "--name", "real", "bb:1", "sleep", "1000"]);
+    assert!(started.status.success(), "{started:?}");
+    wait_for("the container under its name", long(), || find(&agent, "docker:real"));
+    let id = docker.inspect("real", "{{.Id}}");
+    let sum = |family: &str, labels: &[(&str, &str)]| -> f64 {
+        agent.metrics().all(family, labels).into_iter().map(Sample::f64).sum()
+    };
+    let used = |alloc_id: &str| sum("allostat_task_cpu_usage_seconds_total", &[("alloc_id", alloc_id)]);
+    let of_workload = |family: &str| sum(family, &[("workload", "real")]);
+    let before = wait_for("its values", long(), || Some(used("docker:real")).filter(|used| *used > 0.0));
+    let his = format!("docker:{USER}/{}", &id[..12]);
+    for life in 1..=2 {
+        let scope = format!("docker-{id}.scope");
+        let mut child = user.run(&scope, &[], "while :; do :; done");
+        wait_for("a second of CPU time of the user", long(), || (used(&his) > f64::from(life)).then_some(()));
+        let shown = find(&agent, &his).unwrap();
+        assert!(shown["job"].as_str().is_none_or(|job| job.starts_with(&format!("{USER}/"))), "{shown}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        user.observed.remove(format!("given/{scope}"));
+        wait_for("its end", long(), || find(&agent, &his).filter(|alloc| !alloc["finished_at"].is_null()));
+    }
+    let real = find(&agent, "docker:real").unwrap();
+    assert_eq!((&real["status"], &real["name"], &real["job"]), (&"running".into(), &"real".into(), &"real".into()));
+    let exits = agent.json("/v1/allocs/docker:real")["tasks"]["real"]["exits"].clone();
+    assert!(exits.as_array().is_none_or(Vec::is_empty), "{exits}");
+    let (cpu, ends) = ("allostat_workload_cpu_usage_seconds_total", "allostat_workload_exits_total");
+    assert!(used("docker:real") < before + 0.5 && of_workload(cpu) < before + 0.5, "a container that sleeps");
+    assert_eq!(of_workload(ends), 0.0);
+    let at = agent.metrics().all("allostat_alloc_info", &[("alloc_id", "docker:real")])[0].labels["cgroup"].clone();
+    assert!(at.contains("/docker/") && at.ends_with(&id), "its own cgroup: {at}");
+}

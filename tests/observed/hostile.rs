@@ -18,7 +18,7 @@ const HONEST: u32 = 65_533;
 /// Of the agent at any time, in kB: on a host with nothing else.
 const MOST_MEMORY: u64 = 120 << 10;
 
-fn peak_kilobytes(agent: &Agent) -> u64 {
+pub fn peak_kilobytes(agent: &Agent) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", agent.pid())).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     peak.trim().trim_end_matches(" kB").parse().unwrap()
@@ -30,14 +30,14 @@ fn end(mut child: Child) {
 }
 
 /// A step of a job, and a process in it.
-fn step(observed: &Cgroups, job: u32, child: Child) -> Child {
+pub fn step(observed: &Cgroups, job: u32, child: Child) -> Child {
     let step = format!("slurm/uid_0/job_{job}/step_0");
     observed.make(&step);
     observed.place(&step, child.id());
     child
 }
 
-fn sleeper(job: u32, user: &str) -> Child {
+pub fn sleeper(job: u32, user: &str) -> Child {
     let mut command = Command::new("sleep");
     command.arg("1000").uid(HONEST).gid(HONEST).env_clear();
     command.env("SLURM_JOB_ID", job.to_string()).env("SLURM_JOB_USER", user).env("SLURM_JOB_ACCOUNT", "physics");
@@ -76,7 +76,7 @@ fn names_that_users_chose_are_cut_cleaned_and_counted_in_metrics() {
     [long_name, unit, plain].into_iter().for_each(end);
 }
 
-fn with_memory(python: &Path, word: &str, user: u32) -> Child {
+pub fn with_memory(python: &Path, word: &str, user: u32) -> Child {
     let mut command = Command::new(python);
     command.args(["-c", include_str!("memory.py"), word]).uid(user).gid(user).current_dir("/").stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -88,7 +88,7 @@ fn with_memory(python: &Path, word: &str, user: u32) -> Child {
 
 /// A process says where its environment is, how long, and whether it can ever be read.
 ///
-/// Promise (Observed workloads): An environment of 64 GiB costs an agent, and `top` without one, its own name alone
+/// Promise (Observed workloads): An environment of 64 GiB costs an agent its own name alone
 #[test]
 fn an_environment_without_end_or_answer_costs_its_own_name_alone() {
     if !is_root() {

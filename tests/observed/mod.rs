@@ -6,6 +6,7 @@
 mod commands;
 mod containerd;
 mod controllers;
+mod defaults;
 mod docker;
 mod dropin;
 mod empty;
@@ -27,6 +28,7 @@ mod processes;
 mod pushed;
 mod recorded;
 mod restarts;
+mod shedding;
 mod situations;
 mod spoofed;
 mod started;

@@ -34,7 +34,7 @@ fn sweep_without_an_agent_has_observed_workloads_within_a_bounded_time() {
     let output = pass("true");
     let took = began.elapsed();
     // Where another agent answers on the usual port, that one is asked instead.
-    if output.stderr.contains("one pass of our own") {
+    if output.stderr.contains("one pass without an agent") {
         let body = Exposition::parse(&output.ok());
         for id in &ids {
             let of = |family: &str| body.one(family, &[("alloc_id", id)]).map(Sample::u64);

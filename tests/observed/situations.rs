@@ -9,22 +9,47 @@ use super::docker::{find, long};
 use crate::common::{Agent, Docker, Sample, is_root, wait_for};
 
 const DOCS: &str = include_str!("../../docs/observed.md");
+const HEADING: &str = "### A container in each situation";
 /// It ends at once when it is asked to, with a code of its own.
-const OBEYS: &str = "trap 'exit 7' TERM INT; trap : HUP; while true; do sleep 0.1; done";
-const IGNORES: &str = "trap '' TERM; while true; do sleep 0.1; done";
+pub const OBEYS: &str = "trap 'exit 7' TERM INT; trap : HUP; while true; do sleep 0.1; done";
+pub const IGNORES: &str = "trap '' TERM; while true; do sleep 0.1; done";
 /// More than its limit of memory.
-const FILLS: &str = "dd if=/dev/zero of=/dev/null bs=100M count=1 2>/dev/null";
+pub const FILLS: &str = "dd if=/dev/zero of=/dev/null bs=100M count=1 2>/dev/null";
 
-/// A runtime with the commands of Docker.
+/// A runtime and its command.
 pub trait Engine {
     /// The source of its allocs.
     const SOURCE: &str;
     fn start(&self, name: &str, options: &[&str], script: &str) -> Output;
     fn command(&self, args: &[&str]) -> Output;
+    /// The ID of its alloc.
+    fn id(&self, name: &str) -> String {
+        format!("{}:{name}", Self::SOURCE)
+    }
     fn inspect(&self, name: &str, format: &str) -> String {
         let output = self.command(&["inspect", name, "--format", format]);
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
+    /// What it reports of a container. `None`: it is removed.
+    fn inspected(&self, name: &str) -> Option<Inspected> {
+        let output = self.inspect(name, "{{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}} {{.RestartCount}}");
+        let mut words = output.split(' ');
+        let mut word = || words.next().unwrap_or_default();
+        let state = state_of(word())?;
+        Some(Inspected { state, code: word().parse().ok()?, oom: word().parse().ok()?, restarts: word().parse().ok()? })
+    }
+}
+
+/// What a runtime reports of a container.
+pub struct Inspected {
+    /// As the state of a task is called.
+    pub state: &'static str,
+    /// Of its last end.
+    pub code: u64,
+    /// Of its last life: a process in it was OOM-killed.
+    pub oom: bool,
+    /// By its restart policy.
+    pub restarts: usize,
 }
 
 impl Engine for Docker {
@@ -40,26 +65,26 @@ impl Engine for Docker {
 #[derive(Clone)]
 pub struct Situation {
     /// As the table of the docs has it.
-    is: &'static str,
+    pub is: &'static str,
     pub name: &'static str,
-    options: &'static [&'static str],
-    script: String,
-    /// Commands of Docker when it is shown. `%` is its name.
-    then: &'static [&'static [&'static str]],
-    status: &'static str,
+    pub options: &'static [&'static str],
+    pub script: String,
+    /// Commands of its runtime when it is shown. `%` is its name.
+    pub then: &'static [&'static [&'static str]],
+    pub status: &'static str,
     /// Of its task.
-    state: &'static str,
+    pub state: &'static str,
     /// Its last end: outcome and exit code.
-    end: Option<(&'static str, u64)>,
-    lives: usize,
+    pub end: Option<(&'static str, u64)>,
+    pub lives: usize,
 }
 
-fn running(is: &'static str, name: &'static str, then: &'static [&'static [&'static str]]) -> Situation {
+pub fn running(is: &'static str, name: &'static str, then: &'static [&'static [&'static str]]) -> Situation {
     let (status, state) = ("running", "running");
     Situation { is, name, options: &[], script: OBEYS.into(), then, status, state, end: None, lives: 0 }
 }
 
-fn ended(is: &'static str, name: &'static str, script: &str, end: (&'static str, u64)) -> Situation {
+pub fn ended(is: &'static str, name: &'static str, script: &str, end: (&'static str, u64)) -> Situation {
     let status = if matches!(end.0, "success" | "killed") { "complete" } else { "failed" };
     let (state, end) = ("dead", Some(end));
     Situation { is, name, options: &[], script: script.into(), then: &[], status, state, end, lives: 1 }
@@ -148,19 +173,10 @@ fn state_of(status: &str) -> Option<&'static str> {
     all.into_iter().find(|(dockers, _)| *dockers == status).map(|(_, state)| state)
 }
 
-/// From `inspect`: state, exit code, OOM kill, restarts by its policy. `None`: it is removed.
-fn inspected(engine: &impl Engine, name: &str) -> Option<(&'static str, u64, bool, usize)> {
-    let output = engine.inspect(name, "{{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}} {{.RestartCount}}");
-    let mut words = output.split(' ');
-    let mut word = || words.next().unwrap_or_default();
-    let state = state_of(word())?;
-    Some((state, word().parse().ok()?, word().parse().ok()?, word().parse().ok()?))
-}
-
 /// As its `inspect` has it.
 pub fn assert_as_engine<E: Engine>(engine: &E, agent: &Agent, of: &Situation) {
     let Situation { is, name, status, state, end, lives, .. } = of;
-    let id = format!("{}:{name}", E::SOURCE);
+    let id = engine.id(name).replace('/', "%2F");
     let task = |alloc: &Value| alloc["tasks"].as_object().and_then(|tasks| tasks.values().next().cloned());
     let until = Instant::now() + long();
     let last = loop {
@@ -178,30 +194,35 @@ pub fn assert_as_engine<E: Engine>(engine: &E, agent: &Agent, of: &Situation) {
     let shown = end.is_some().then(|| (exit["outcome"].as_str().unwrap(), exit["status"]["code"].as_u64().unwrap()));
     assert_eq!(shown, *end, "{is}: {last:#}");
     let rename = of.then.iter().find(|command| command[0] == "rename");
-    let Some((dockers, code, oom, restarts)) = inspected(engine, rename.map_or(*name, |command| command[2])) else {
+    let Some(reported) = engine.inspected(rename.map_or(*name, |command| command[2])) else {
         assert!(of.options.contains(&"--rm") || *is == "`docker rm -f`", "{is}: its engine has lost it");
         return;
     };
-    assert_eq!(dockers, *state, "{is}");
-    if dockers == "dead" {
-        assert_eq!(Some(code), end.map(|(_, code)| code), "{is}");
+    assert_eq!(reported.state, *state, "{is}");
+    if reported.state == "dead" {
+        assert_eq!(Some(reported.code), end.map(|(_, code)| code), "{is}");
     }
     // On cgroup v1 Docker misses an OOM kill now and then; it invents none.
-    assert!(!oom || exit["oom_kills"].as_u64() > Some(0), "{is}: {exit}");
+    assert!(!reported.oom || exit["oom_kills"].as_u64() > Some(0), "{is}: {exit}");
     if of.options.iter().any(|option| option.starts_with("--restart=on-failure")) {
-        assert_eq!(restarts + 1, *lives, "{is}");
+        assert_eq!(reported.restarts + 1, *lives, "{is}");
     }
 }
 
 /// Brings all of them about at once.
 pub fn assert_each_as_engine<E: Engine>(engine: &E, agent: &Agent, all: &[Situation]) {
+    begin_each(engine, agent, all);
+    all.iter().for_each(|of| assert_as_engine(engine, agent, of));
+}
+
+pub fn begin_each<E: Engine>(engine: &E, agent: &Agent, all: &[Situation]) {
     for Situation { is, name, options, script, .. } in all {
         let started = engine.start(name, options, script);
         assert!(started.status.success(), "{is}: {started:?}");
     }
     for Situation { is, name, then, .. } in all {
         if !then.is_empty() {
-            wait_for(is, long(), || find(agent, &format!("{}:{name}", E::SOURCE)));
+            wait_for(is, long(), || find(agent, &engine.id(name)));
         }
         for command in *then {
             let command: Vec<&str> = command.iter().map(|word| if *word == "%" { name } else { *word }).collect();
@@ -209,14 +230,18 @@ pub fn assert_each_as_engine<E: Engine>(engine: &E, agent: &Agent, all: &[Situat
             assert!(done.status.success(), "{is}: {done:?}");
         }
     }
-    all.iter().for_each(|of| assert_as_engine(engine, agent, of));
+}
+
+/// The row of a situation in the table below this heading.
+pub fn documented(heading: &str, is: &str) -> &'static str {
+    let begin = format!("| {is} |");
+    let below = DOCS.lines().skip_while(|line| *line != heading).skip(1).take_while(|line| !line.starts_with('#'));
+    below.into_iter().find(|line| line.starts_with(&begin)).unwrap_or_else(|| panic!("{heading}: {is} is missing"))
 }
 
 /// With its status, outcome and code.
-fn assert_documented(of: &Situation) {
-    let begin = format!("| {} |", of.is);
-    let row = DOCS.lines().find(|line| line.starts_with(&begin));
-    let row = row.unwrap_or_else(|| panic!("docs/observed.md lacks: {}", of.is));
+pub fn assert_documented(heading: &str, of: &Situation) {
+    let row = documented(heading, of.is);
     let code = |code: u64| if code == 7 { "its own code".to_owned() } else { code.to_string() };
     let end = of.end.map_or_else(String::new, |(outcome, of)| format!("| `{outcome}`, {}", code(of)));
     let status = match of.state {
@@ -234,12 +259,12 @@ fn assert_waits_for_its_restart(docker: &Docker, agent: &Agent) {
         state: "backoff",
         ..ended("`--restart always`, between two lives", "flaps", "exit 5", ("error", 5))
     };
-    assert_documented(&of);
+    assert_documented(HEADING, &of);
     let started = docker.start(of.name, of.options, &of.script);
     assert!(started.status.success(), "{started:?}");
     let state = |alloc: &Value| alloc["tasks"][of.name]["state"].clone();
     let waits = wait_for("both to wait", long(), || {
-        let is_waiting = || inspected(docker, of.name).is_some_and(|(state, ..)| state == of.state);
+        let is_waiting = || docker.inspected(of.name).is_some_and(|reported| reported.state == of.state);
         let begin = is_waiting();
         let alloc = find(agent, "docker:flaps").filter(|alloc| alloc["status"] == of.status)?;
         (begin && state(&alloc) == of.state && is_waiting()).then_some(alloc)
@@ -257,9 +282,48 @@ fn assert_waits_for_its_restart(docker: &Docker, agent: &Agent) {
         (state == "dead" && alloc.get("finished_at").is_some()).then_some(())
     };
     wait_for("the end of the wait", long(), is_over);
-    assert_eq!(inspected(docker, of.name).map(|(state, ..)| state), Some("dead"));
+    assert_eq!(docker.inspected(of.name).map(|reported| reported.state), Some("dead"));
     wait_for("the end of its series", long(), || series("backoff").is_none().then_some(()));
     docker.docker(&["rm", "-f", of.name]);
+}
+
+/// Of the agent and the engine at once. An engine without live restore stops what runs when it starts, which an agent
+/// that is there first sees.
+fn assert_over_both(docker: &mut Docker, agent: &mut Agent) {
+    let of = |is, name| ended(is, name, OBEYS, ("killed", 7));
+    let first = of("restart of both, the agent first", "agent-first");
+    let second = "restart of both, the engine first";
+    assert_documented(HEADING, &first);
+    let row = documented(HEADING, second);
+    assert!(row.contains("not shown") && row.contains("`unknown`"), "{row}");
+    for name in [first.name, "engine-first"] {
+        let started = docker.start(name, &[], OBEYS);
+        assert!(started.status.success(), "{started:?}");
+        let id = format!("docker:{name}");
+        let began = |agent: &Agent| {
+            let body = agent.metrics();
+            body.one("allostat_task_start_time_seconds", &[("alloc_id", &*id)]).map(Sample::f64)
+        };
+        let before = wait_for("it to be shown", long(), || began(agent));
+        agent.terminate();
+        docker.kill();
+        if name == first.name {
+            agent.start_again();
+            assert_eq!(wait_for("it to be shown again", long(), || began(agent)), before);
+            docker.start_again();
+            assert_as_engine(docker, agent, &first);
+            continue;
+        }
+        docker.start_again();
+        wait_for("its end", long(), || docker.inspected(name).filter(|reported| reported.state == "dead"));
+        agent.start_again();
+        let exits = |outcome| {
+            let labels = [("workload", name), ("source", "docker"), ("outcome", outcome)];
+            agent.metrics().one("allostat_workload_exits_total", &labels).map(Sample::f64)
+        };
+        wait_for("its end to be counted", long(), || (exits("unknown") == Some(1.0)).then_some(()));
+        assert!(find(agent, &id).is_none() && exits("killed").is_none_or(|exits| exits == 0.0));
+    }
 }
 
 /// It has no cgroup that an agent could find at its start. The pauses grow, so that one of them is long enough.
@@ -268,7 +332,7 @@ fn assert_is_found_waiting(docker: &Docker, agent: &mut Agent) {
     assert!(started.status.success(), "{started:?}");
     let is_found = (0..8).any(|_| {
         wait_for("it to wait", long(), || {
-            inspected(docker, "waits").is_some_and(|(state, ..)| state == "backoff").then_some(())
+            docker.inspected("waits").is_some_and(|reported| reported.state == "backoff").then_some(())
         });
         agent.terminate();
         agent.start_again();
@@ -293,7 +357,7 @@ fn container_in_each_documented_situation_is_shown_as_docker_inspect_has_it() {
         skip_test!("no-kernel-pass");
     }
     let all = situations();
-    all.iter().for_each(assert_documented);
+    all.iter().for_each(|of| assert_documented(HEADING, of));
     assert_each_as_engine(&docker, &agent, &all);
 
     assert_waits_for_its_restart(&docker, &agent);
@@ -331,7 +395,7 @@ fn container_in_each_documented_situation_is_shown_as_docker_inspect_has_it() {
         runs.iter().map(of).collect::<Option<Vec<f64>>>()
     };
     for is in ["restart of the agent, of what runs", "kill and start of the engine, without live restore"] {
-        assert!(DOCS.contains(&format!("\n| {is} |")), "docs/observed.md lacks: {is}");
+        documented(HEADING, is);
     }
     let before = wait_for("their start times", long(), || began(&agent));
     agent.terminate();
@@ -353,5 +417,6 @@ fn container_in_each_documented_situation_is_shown_as_docker_inspect_has_it() {
         let stopped = Situation { status: "complete", state: "dead", end, lives: of.lives + 1, ..(*of).clone() };
         assert_as_engine(&docker, &agent, &stopped);
     }
+    assert_over_both(&mut docker, &mut agent);
     agent.stop();
 }

@@ -8,7 +8,7 @@
 use allostat::model::alloc::AllocSource::{
     Containerd, Docker, Kubernetes, Libvirt, Lxc, Nomad, Podman, Slurm, Systemd,
 };
-use allostat::observe::identity::{AllocCgroup, RecognisedTask};
+use allostat::observe::identity::{AllocCgroupRule, RecognisedTask};
 use allostat::observe::tree::{CgroupTree, TaskCgroup};
 
 const ID: &str = "3f2a9c0b1d4e5f60718293a4b5c6d7e8f90123456789abcdef0123456789abcd";
@@ -358,10 +358,10 @@ fn amazon_ecs_host_has_each_container_once_and_no_managed_cgroup() {
 #[test]
 fn the_alloc_of_a_pod_and_of_a_job_is_the_cgroup_above_its_tasks() {
     let own = |pattern: &str| identify(&path(pattern)).unwrap().1.alloc_cgroup;
-    assert_eq!(own("/kubepods/pod{uuid}/{id}"), AllocCgroup::Parent);
-    assert_eq!(own("/slurm/uid_1/job_2/step_0"), AllocCgroup::Parent);
-    assert_eq!(own("/nomad/{uuid}.web"), AllocCgroup::None);
-    assert_eq!(own("/docker/{id}"), AllocCgroup::Task);
+    assert_eq!(own("/kubepods/pod{uuid}/{id}"), AllocCgroupRule::Parent);
+    assert_eq!(own("/slurm/uid_1/job_2/step_0"), AllocCgroupRule::Parent);
+    assert_eq!(own("/nomad/{uuid}.web"), AllocCgroupRule::None);
+    assert_eq!(own("/docker/{id}"), AllocCgroupRule::Task);
 }
 
 /// Every name that a runtime gives, in a directory of a user's: his own, under his namespace, and none that hides what
@@ -369,7 +369,7 @@ fn the_alloc_of_a_pod_and_of_a_job_is_the_cgroup_above_its_tasks() {
 #[test]
 fn cgroups_named_by_a_user_belong_to_the_user_and_none_is_hidden() {
     let mut tree = CgroupTree::new("/allostat");
-    tree.give("/jobs/u", 1001);
+    tree.delegate("/jobs/u", 1001);
     for (pattern, alloc, workload) in [
         ("/jobs/u/docker-{id}.scope", &*format!("1001/{SHORT}"), None),
         ("/jobs/u/{id}", &format!("1001/{SHORT}"), None),
@@ -407,7 +407,7 @@ fn cgroups_named_by_a_user_belong_to_the_user_and_none_is_hidden() {
 fn owner_of_a_removed_directory_is_remembered_for_a_while() {
     let mut tree = CgroupTree::new("/allostat");
     tree.add(0, "/system.slice/a.service");
-    tree.give("/system.slice/a.service", 1001);
+    tree.delegate("/system.slice/a.service", 1001);
     tree.remove(0, "/system.slice/a.service");
     let user = |tree: &CgroupTree| tree.chooser("/system.slice/a.service/nomad.slice/x");
     tree.forget_removed();

@@ -318,7 +318,7 @@ fn invalid_otlp_settings_are_refused_with_their_place() {
     let (ok, why) = refused("otlp {\n  client_key = \"/etc/key.pem\"\n}\n", &[]);
     assert!(!ok && why.contains("client_certificate and client_key are given together"), "{why}");
     let (ok, why) = refused("otlp {\n  endpoint = \"collector:4318\"\n}\n", &[]);
-    assert!(!ok && why.contains("says neither http:// nor https://"), "{why}");
+    assert!(!ok && why.contains("has neither http:// nor https://"), "{why}");
     let (ok, why) = refused("", &[("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "soon")]);
     assert!(!ok && why.contains("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT") && why.contains("soon"), "{why}");
     let (ok, why) = refused("", &[("OTEL_EXPORTER_OTLP_HEADERS", "authorization=s3cret%0A")]);
@@ -349,4 +349,47 @@ fn error_answer_with_millions_of_details_takes_no_more_memory_than_its_text() {
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
     let peak: u64 = peak.expect("a peak");
     assert!(peak < MOST_MEMORY, "{peak} kB");
+}
+
+/// `google.rpc.Status`, as far as it is a text.
+#[derive(Clone, PartialEq, Message)]
+struct RpcStatus {
+    #[prost(string, tag = "2")]
+    message: String,
+}
+
+/// Lines, escape and bidirectional characters, and what looks like the end of a field: as a page, as an error of OTLP,
+/// and beside a success.
+///
+/// Promise (Measured values): 100 kB of a collector's text are one line of the log, with at most 1 kB of them, escaped
+#[test]
+fn text_of_100_kb_from_a_collector_is_one_bounded_line_of_the_log() {
+    let text = "x\u{1b}[2J\u{202e}\" level=ERROR msg=\"lost\u{9b}31m\r\u{2028}\n".repeat(2_500);
+    assert!(text.len() >= 100_000);
+    let encoded = || vec![(PROTOBUF.0, PROTOBUF.1.to_owned())];
+    let partial = ExportMetricsPartialSuccess { rejected_data_points: 1, error_message: text.clone() };
+    let partial = ExportMetricsServiceResponse { partial_success: Some(partial) }.encode_to_vec();
+    let status = RpcStatus { message: text.clone() }.encode_to_vec();
+    let page = vec![("content-type", "text/plain".to_owned())];
+    let (rejected, partly) = ("collector rejected points", "partial success reported by the collector");
+    for (logged, answer) in [
+        (rejected, Reaction::Answer(403, page, text.into_bytes())),
+        (rejected, Reaction::Answer(403, encoded(), status)),
+        (partly, Reaction::Answer(200, encoded(), partial)),
+    ] {
+        let receiver = Receiver::start(move |_, _| answer.clone());
+        let agent = agent(&receiver, &[]);
+        let log = wait_for("its text in the log", limit(), || Some(agent.log()).filter(|log| log.contains(logged)));
+        let line = log.lines().find(|line| line.contains(logged)).expect("it is there");
+        assert!(line.contains("x[2J") || line.contains("x\\\\u{1b}[2J"), "its text is there: {line}");
+        // The quotes around it may double each backslash.
+        let (before, rest) = line.split_once(logged).expect("it is in there");
+        assert!(before.len() < 100 && rest.len() < 1_500, "{} bytes: {line}", line.len());
+        for line in log.lines() {
+            let level = line.split(' ').find(|word| !word.is_empty() && !word.starts_with("20"));
+            assert!(level.is_some_and(|level| ["ERROR", "WARN", "INFO", "DEBUG"].contains(&level)), "{line}");
+            assert!(!line.contains(|c: char| c.is_control() || "\u{202e}\u{2028}".contains(c)), "{line}");
+        }
+        agent.stop();
+    }
 }

@@ -1,6 +1,6 @@
 //! A headless Chromium: what a page's document becomes, and what it looks like.
 //!
-//! Promise (Devices): In Chromium the page shows tasks and curves at 400, 1280 and 2560 pixels
+//! Promise (Devices): In Chromium the page shows tasks and curves at 400 to 3840 pixels
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::devtools::{Browser, FLAGS, chromium};
-use super::{LONG, agent, points};
-use crate::common::{Agent, AgentOptions, Cgroups, is_root, patience, test_dir, wait_for};
+use serde_json::{Value, json};
+
+use super::devtools::{AccessibleNode, Browser, FLAGS, chromium};
+use super::{LONG, agent, altered, points};
+use crate::common::{Agent, AgentOptions, Cgroups, is_root, patience, tcp, test_dir, wait_for};
 
 /// Runs it on a page until that has polled at least twice, and gives what it printed.
 fn run(chromium: &Path, url: &str, more: &[&str]) -> String {
@@ -157,6 +159,7 @@ fn in_a_browser_keys_search_walk_through_rows_and_open_and_close_the_details() {
     agent.stop();
 }
 
+/// Promise (Devices): Each control, row, table, chart and landmark of the page has a name for a screen reader
 /// Promise (Devices): On the page sources filter, a device names its holder, arrow keys read a chart; no width is
 /// exceeded
 #[test]
@@ -201,10 +204,32 @@ fn in_a_browser_sources_devices_host_and_charts_are_read_at_each_width() {
         page.waits_for(&format!("[...document.querySelectorAll('#host > *')].some(one => {shows})"));
     }
 
+    each_has_a_name(
+        &mut page,
+        &[
+            ("button", "Theme: auto"),
+            ("button", "Memory"),
+            ("button", "cgroup 1"),
+            ("searchbox", "Search by name, job or ID"),
+            ("tab", "Workloads 2"),
+            ("tabpanel", "Workloads 2"),
+            ("table", "Running workloads of this host"),
+            ("columnheader", "Throttled"),
+            ("row", "shop/steady"),
+            ("link", "shop/steady"),
+            ("region", "Attention"),
+        ],
+    );
+    page.press("?");
+    page.waits_for("document.getElementById('help').open");
+    each_has_a_name(&mut page, &[("dialog", "Keys"), ("button", "Close")]);
+    page.press("Escape");
+
     page.press("3");
     page.waits_for("document.querySelector('[aria-label=\"Held by\"]')?.textContent.includes('shop/steady')");
     page.waits_for("document.querySelector('.devices h3').textContent.includes('Tesla T4')");
-    for width in [400, 1280, 2560] {
+    each_has_a_name(&mut page, &[("region", "Tesla T4"), ("link", "shop/steady"), ("list", "Held by")]);
+    for width in [400, 1280, 2560, 3840] {
         page.resize(width, 900);
         for key in ["1", "2", "3"] {
             page.press(key);
@@ -215,10 +240,25 @@ fn in_a_browser_sources_devices_host_and_charts_are_read_at_each_width() {
         }
     }
 
+    // In place of the heads of columns.
+    page.resize(400, 900);
     page.press("1");
+    page.waits_for("innerWidth === 400 && document.querySelector('tr.row') !== null");
+    each_has_a_name(&mut page, &[("combobox", "Sort by"), ("row", "shop/steady")]);
+    page.resize(1280, 800);
     page.value(&format!("location.hash = '#/{id}/steady'"));
     let chart = "document.querySelector('#detail [data-chart=\"memory\"]')";
     page.waits_for(&format!("{chart} !== null"));
+    each_has_a_name(
+        &mut page,
+        &[
+            ("complementary", "Details"),
+            ("button", "Close the details"),
+            ("heading", "shop/steady"),
+            ("image", "CPU in the last hour"),
+            ("image", "Memory in the last hour"),
+        ],
+    );
     page.value(&format!("{chart}.focus()"));
     let announced = "document.getElementById('announce').textContent";
     // The hour begins before the task, so its first point has no value.
@@ -231,6 +271,143 @@ fn in_a_browser_sources_devices_host_and_charts_are_read_at_each_width() {
     child.kill().unwrap();
     child.wait().unwrap();
     observed.remove("queue");
+    agent.stop();
+}
+
+/// Of what takes the focus, and of these roles, a screen reader says the kind alone if it has no name. `expected`: some
+/// that must be there, by role and the beginning of their name.
+#[track_caller]
+fn each_has_a_name(page: &mut Browser, expected: &[(&str, &str)]) {
+    const NAMED: [&str; 21] = [
+        "button",
+        "columnheader",
+        "combobox",
+        "complementary",
+        "dialog",
+        "group",
+        "heading",
+        "image",
+        "img",
+        "link",
+        "navigation",
+        "option",
+        "progressbar",
+        "region",
+        "row",
+        "rowheader",
+        "searchbox",
+        "tab",
+        "table",
+        "tablist",
+        "tabpanel",
+    ];
+    let nodes = page.accessible();
+    let unnamed: Vec<&AccessibleNode> = nodes
+        .iter()
+        .filter(|node| {
+            (node.is_focusable || NAMED.contains(&&*node.role)) && !node.name.chars().any(char::is_alphanumeric)
+        })
+        .collect();
+    assert!(unnamed.is_empty(), "{unnamed:?}");
+    for (role, name) in expected {
+        let has = |node: &AccessibleNode| node.role == *role && node.name.starts_with(name);
+        assert!(nodes.iter().any(has), "{role} {name}: {nodes:?}");
+    }
+}
+
+/// The table of an agent whose tasks wait for memory in 30% of the time and for CPU in 10%: the kernel of this host may
+/// not count it for single cgroups.
+fn with_pressure(mut table: Value) -> String {
+    let ticked = table["ticked_at"].as_u64().unwrap();
+    for (name, tenths) in [("pressure_cpu_some_ns", 1), ("pressure_memory_some_ns", 3)] {
+        let fields = table["fields"].as_array_mut().unwrap();
+        let at = fields.iter().position(|field| field == name).unwrap_or(fields.len());
+        if at == fields.len() {
+            fields.push(name.into());
+        }
+        for task in table["tasks"].as_array_mut().unwrap() {
+            let read = task["sampled_at"].as_u64().unwrap_or(0).max(ticked);
+            let usage = task["usage"].as_array_mut().unwrap();
+            usage.resize(usage.len().max(at + 1), Value::Null);
+            usage[at] = (read / 10 * tenths).into();
+        }
+    }
+    table.to_string()
+}
+
+/// The curves of all tasks rise, have a gap and end at half of their height.
+fn with_curves(mut series: Value) -> String {
+    for task in series["tasks"].as_array_mut().unwrap() {
+        task["cpu_cores"] = json!([0, 0.1, null, 0.05]);
+        task["memory_bytes"] = json!([0, 2 << 20, null, 1 << 20]);
+    }
+    series.to_string()
+}
+
+/// Promise (Devices): A row of the page has curves, limits with the peak, and its share of throttling and pressure
+#[test]
+fn in_a_browser_rows_have_curves_limits_with_the_peak_throttling_and_pressure() {
+    const ROW: &str = "document.querySelector('tr.row')";
+    let Some(chromium) = chromium() else { crate::skip_test!("no-chromium") };
+    if !is_root() {
+        crate::skip_test!("not-root");
+    }
+    let config = "history {\n  series_interval = \"5s\"\n}\n".to_owned();
+    let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    // It wants all of a core, and has a tenth.
+    let limits = " task \"steady\" {\n resources {\n cpu = 100\n memory = 64\n }\n";
+    let job = super::JOB.replace(" task \"steady\" {\n", limits);
+    agent.run(&job.replace(" config {\n", " config {\n cpu_hard_limit = true\n"));
+    let id = agent.alloc_ids()[0].clone();
+    wait_for("points of its memory", LONG * patience(), || {
+        (points(&agent, &id, "memory_bytes").len() >= 2).then_some(())
+    });
+    let real = agent.address;
+    let address = altered::serve(move |path| {
+        let json = || tcp(real, "GET", path, &[], b"").unwrap().json();
+        match path {
+            "/v1/tasks" => altered::json("200 OK", &with_pressure(json())),
+            "/v1/history/series" => altered::json("200 OK", &with_curves(json())),
+            _ => altered::of(real, path),
+        }
+    });
+    let mut page = Browser::open(&chromium, &format!("http://{address}/"));
+    page.waits_for(&format!("{ROW} !== null"));
+    let curve = |cell: &str| format!("{ROW}.querySelector('td.c-{cell} svg.spark path.line').getAttribute('d')");
+    for cell in ["cpu", "memory"] {
+        page.waits_for(&format!("{} === 'M0.0 24.5L33.3 2.5M100.0 13.5h.01'", curve(cell)));
+    }
+    let text = |cell: &str| format!("{ROW}.querySelector('td.c-{cell}').textContent");
+    page.waits_for(&format!("/of 0\\.10$/.test({})", text("cpu")));
+    page.waits_for(&format!(
+        "/ \\/ 64\\.0 MiB, [0-9.<]+% of the limit, peak [0-9.]+ [KM]iB$/.test({})",
+        text("memory")
+    ));
+    let limit = format!("{ROW}.querySelector('td.c-memory .stack').title");
+    page.waits_for(&format!("/^limit 64\\.0 MiB, peak [0-9.]+ [KM]iB$/.test({limit})"));
+    let width = |part: &str| format!("{ROW}.querySelector('.meter {part}').getBoundingClientRect().width");
+    page.waits_for(&format!("{} > 0 && {} > 0", width("i"), width("b")));
+    // In nearly all periods it wants more than its tenth.
+    page.waits_for(&format!("/^[0-9]+%$/.test({0}) && parseFloat({0}) >= 25", text("throttled")));
+    page.waits_for(&format!("{} === 'mem 30%'", text("pressure")));
+    for (cell, problem, words) in [("throttled", "throttled", "1 throttled"), ("pressure", "waiting", "1 pressure")] {
+        page.waits_for(&format!("{ROW}.querySelector('td.c-{cell}').classList.contains('warn')"));
+        let chip = format!("document.querySelector('.alerts [data-name=\"{problem}\"]')");
+        page.waits_for(&format!("{chip}?.textContent === '{words}'"));
+    }
+    // The real table: of what the kernel here does not count there is no 0.
+    let mut page = Browser::open(&chromium, &format!("http://{real}/"));
+    page.waits_for(&format!("{ROW} !== null"));
+    let fields = agent.json("/v1/tasks");
+    let at = fields["fields"].as_array().unwrap().iter().position(|field| field == "pressure_cpu_some_ns");
+    let is_counted = at.is_some_and(|at| !fields["tasks"][0]["usage"][at].is_null());
+    let expected = if is_counted { "/^(0|(CPU|mem|I\\/O) [0-9.<]+)%$/" } else { "/^–$/" };
+    page.waits_for(&format!("/%$/.test({})", text("throttled")));
+    for cell in ["cpu", "memory"] {
+        page.waits_for(&format!("/^M[0-9.]+ [0-9.]+/.test({})", curve(cell)));
+    }
+    page.waits_for(&format!("{expected}.test({})", text("pressure")));
+    assert!(page.errors.is_empty(), "{:?}", page.errors);
     agent.stop();
 }
 
@@ -295,6 +472,15 @@ fn in_a_browser_last_output_is_text_for_the_owner_alone_and_outlives_collection(
     page.value("document.querySelector('.ended a.name').focus()");
     page.press("Enter");
     page.waits_for(TEXT);
+    each_has_a_name(
+        &mut page,
+        &[
+            ("table", "Ended workloads, newest first"),
+            ("columnheader", "How it ended"),
+            ("row", "fails"),
+            ("region", "Last output"),
+        ],
+    );
     page.press("Escape");
     page.waits_for("document.getElementById('detail').hidden && location.hash === '#ended'");
     agent.stop();

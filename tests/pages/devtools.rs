@@ -1,5 +1,6 @@
 //! A Chromium that is driven: keys are pressed and the document is read, by its DevTools protocol over two pipes.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -27,6 +28,14 @@ pub fn chromium() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|dir| dir.join("chromium")).find(|file| file.is_file());
     named.or(found)
+}
+
+#[derive(Debug)]
+#[allow(dead_code)] // As below.
+pub struct AccessibleNode {
+    pub role: String,
+    pub name: String,
+    pub is_focusable: bool,
 }
 
 pub struct Browser {
@@ -118,6 +127,35 @@ impl Browser {
     pub fn waits_for(&mut self, expression: &str) {
         let value = || (self.value(expression) == true).then_some(());
         wait_for(expression, LONG * patience(), value);
+    }
+
+    /// Role and name of all that a screen reader finds; a row has the names of its head cells.
+    pub fn accessible(&mut self) -> Vec<AccessibleNode> {
+        let mut tree = self.call("Accessibility.getFullAXTree", json!({}));
+        let nodes: Vec<Value> = std::mem::take(tree["nodes"].as_array_mut().unwrap());
+        let text = |node: &Value, field: &str| node[field]["value"].as_str().unwrap_or_default().to_owned();
+        let by_id: BTreeMap<&str, &Value> = nodes.iter().map(|node| (node["nodeId"].as_str().unwrap(), node)).collect();
+        let parent = |node: &&Value| by_id.get(node["parentId"].as_str()?).copied();
+        let mut heads: BTreeMap<&str, String> = BTreeMap::new();
+        for node in nodes.iter().filter(|node| ["rowheader", "columnheader"].contains(&&*text(node, "role"))) {
+            let row = std::iter::successors(Some(node), parent).find(|above| text(above, "role") == "row");
+            if let Some(row) = row {
+                heads.entry(row["nodeId"].as_str().unwrap()).or_default().push_str(&text(node, "name"));
+            }
+        }
+        let shown = nodes.iter().filter(|node| node["ignored"] != true);
+        let described = shown.map(|node| {
+            let properties = node["properties"].as_array().into_iter().flatten();
+            let has_focus = |one: &Value| one["name"] == "focusable" && one["value"]["value"] == true;
+            let (role, name) = (text(node, "role"), text(node, "name"));
+            let head = heads.get(node["nodeId"].as_str().unwrap()).filter(|_| name.is_empty());
+            AccessibleNode {
+                is_focusable: properties.into_iter().any(has_focus),
+                name: head.cloned().unwrap_or(name).trim().to_owned(),
+                role,
+            }
+        });
+        described.collect()
     }
 
     pub fn pid(&self) -> u32 {

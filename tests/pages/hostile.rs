@@ -1,14 +1,11 @@
 //! Names from outside stay text: the files of a real agent, served with a table that no agent would answer.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-
 use serde_json::json;
 
+use super::altered;
 use super::browser::document;
 use super::devtools::chromium;
-use crate::common::{Agent, tcp};
+use crate::common::Agent;
 
 const MARKUP: &str = "<script>document.title='BROKEN'</script><img src=x onerror=\"document.title='BROKEN'\">";
 const ATTRIBUTE: &str = "\"><b onmouseover=alert(1)>x</b>";
@@ -30,61 +27,18 @@ fn table() -> String {
     .to_string()
 }
 
-/// The head and the body of an answer to a path.
-type Answers = Arc<dyn Fn(&str) -> Vec<u8> + Send + Sync>;
-
-fn serve(answers: Answers) -> std::net::SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let answers = Arc::clone(&answers);
-            std::thread::spawn(move || answer(stream, &*answers));
-        }
-    });
-    address
-}
-
-fn answer(mut stream: TcpStream, answers: &(dyn Fn(&str) -> Vec<u8> + Send + Sync)) {
-    let (mut head, mut piece) = (Vec::new(), [0; 1024]);
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        match stream.read(&mut piece) {
-            Ok(read) if read > 0 => head.extend_from_slice(&piece[..read]),
-            _ => return,
-        }
-    }
-    let head = String::from_utf8_lossy(&head).into_owned();
-    let path = head.split(' ').nth(1).unwrap_or("/").to_owned();
-    // A browser that has ended takes nothing.
-    let _ = stream.write_all(&answers(&path));
-}
-
 #[test]
 fn browser_page_shows_names_with_markup_or_reordering_marks_as_text() {
     let Some(chromium) = chromium() else { crate::skip_test!("no-chromium") };
     let agent = Agent::start();
     let real = agent.address;
-    let answers = move |path: &str| {
-        if path.starts_with("/v1/") {
-            let body =
-                if path == "/v1/tasks" { table() } else { json!({"code": "none", "message": MARKUP}).to_string() };
-            let status = if path == "/v1/tasks" { "200 OK" } else { "404 Not Found" };
-            let head =
-                format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n", body.len());
-            return format!("{head}connection: close\r\n\r\n{body}").into_bytes();
+    let address = altered::serve(move |path| match path {
+        "/v1/tasks" => altered::json("200 OK", &table()),
+        _ if path.starts_with("/v1/") => {
+            altered::json("404 Not Found", &json!({"code": "none", "message": MARKUP}).to_string())
         }
-        let answer = tcp(real, "GET", path, &[("accept", "text/html")], b"").unwrap();
-        let mut bytes = b"HTTP/1.1 200 OK\r\nconnection: close\r\n".to_vec();
-        for (name, value) in
-            answer.headers.iter().filter(|(name, _)| name != "connection" && name != "transfer-encoding")
-        {
-            bytes.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
-        }
-        bytes.extend_from_slice(b"\r\n");
-        bytes.extend_from_slice(&answer.body);
-        bytes
-    };
-    let address = serve(Arc::new(answers));
+        _ => altered::of(real, path),
+    });
     let dom = document(&chromium, &format!("http://{address}/"));
     assert_eq!(dom.matches("<script").count(), 1, "the page's own: {dom}");
     assert!(!dom.contains("<b onmouseover") && !dom.contains("<img src=\"x\"") && !dom.contains("<img src=x"), "{dom}");

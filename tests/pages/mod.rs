@@ -3,6 +3,7 @@
 // What a test needs must be there.
 #![allow(clippy::unwrap_used)]
 
+mod altered;
 mod browser;
 mod devtools;
 mod hostile;

@@ -1,12 +1,16 @@
 //! Pictures of the boards: three agents, and one of them never answers, run real tasks for some minutes, a real
 //! Prometheus scrapes them, and the page in `xtask/pictures` draws each board by Grafana's own components in a real
-//! browser; `top` and the demo beside them. No test: `cargo xtask pictures` runs it.
+//! browser; the agent's page, `top` and the demo beside them. No test: `cargo xtask pictures` runs it.
+//!
+//! A second Prometheus scrapes the same agents under the names of twenty hosts: that is what the board of the fleet is
+//! for.
 //!
 //! ```text
 //! ALLOSTAT_PICTURES          where the page and its packages are
 //! ALLOSTAT_PICTURES_OUT      where pictures go
 //! ALLOSTAT_PICTURES_SECONDS  so long the agents work before
 //! ALLOSTAT_PICTURES_HOLD     set: everything runs on until a line comes on standard input; what draws again is printed
+//! ALLOSTAT_PICTURES_HOSTS    so many hosts has the fleet
 //! ```
 
 #[path = "../common/mod.rs"]
@@ -16,6 +20,7 @@ mod gpus;
 mod jobs;
 mod sink;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -27,6 +32,10 @@ use crate::common::{Agent, AgentOptions, Cgroups, Prometheus, allostat, free_add
 use crate::gpus::Gpus;
 
 const SCRAPED_EACH_SECONDS: u64 = 2;
+/// Twenty targets have some twenty thousand series.
+const FLEET_SCRAPED_EACH_SECONDS: u64 = 5;
+/// Of this machine no name is on a picture.
+const HOST: &str = "web-1";
 const BATCH_EACH: Duration = Duration::from_secs(6);
 
 /// What is drawn of each board, and what is empty on it because nothing here can show it.
@@ -34,7 +43,7 @@ fn pictures() -> Vec<(&'static str, Value, &'static [&'static str])> {
     vec![
         ("allostat-fleet", json!({}), &[]),
         ("allostat-host", json!({"instance": "web-1"}), &[]),
-        ("allostat-allocs", json!({"alloc": "shop."}), &["Devices of the alloc"]),
+        ("allostat-allocs", json!({"alloc": "shop."}), &["Devices of the alloc", "Network"]),
         (
             "allostat-task",
             json!({"alloc": "shop.", "task": "resizer"}),
@@ -53,7 +62,11 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     assert!(is_root(), "limits and peaks are what boards are about: only root has them");
+    if std::fs::read_to_string("/proc/sys/kernel/hostname").expect("Linux has it").trim() != HOST {
+        return on_a_host_of_its_own();
+    }
     let seconds = of("ALLOSTAT_PICTURES_SECONDS").map_or(480, |text| text.parse().expect("a number of seconds"));
+    let hosts: u32 = of("ALLOSTAT_PICTURES_HOSTS").map_or(20, |text| text.parse().expect("a number of hosts"));
 
     let collector = sink::start();
     let mut gpus = Gpus::install();
@@ -61,9 +74,13 @@ fn main() -> ExitCode {
     let mut web = Agent::with(AgentOptions { env: environment(Some(collector), &observed), ..AgentOptions::default() });
     let node = Agent::with(gpus.options(Profile::Full));
     gpus.clear_faults(&node);
-    let named = [(web.address, "web-1:9740"), (node.address, "gpu-1:9740"), (free_address(), "web-2:9740")];
+    let silent = free_address();
+    let named = [(web.address, "web-1:9740"), (node.address, "gpu-1:9740"), (silent, "web-2:9740")];
     let prometheus = Prometheus::start_named(SCRAPED_EACH_SECONDS, &named, &rules()).expect("Prometheus is there");
     prometheus.wait_value("count(allostat_build_info)", |agents| agents >= 2.0);
+    let fleet = fleet_of(hosts, web.address, node.address, silent);
+    let fleet = Prometheus::start_version(2, &["exemplar-storage"], &fleet).expect("Prometheus is there");
+    fleet.wait_value("count(allostat_build_info)", |agents| agents >= f64::from(hosts - 1));
 
     println!("working for {seconds} s ...");
     let began = Instant::now();
@@ -110,11 +127,20 @@ fn main() -> ExitCode {
         // The README shows one alloc, without the overview above it.
         let cut =
             (*stem == "allostat-allocs").then(|| json!({"file": root.join("docs/board.png"), "from": 26, "to": 55}));
-        json!({"file": root.join("dashboards").join(format!("{stem}.json")), "chosen": chosen, "empty": empty, "cut": cut})
+        let (server, every) = match *stem {
+            "allostat-fleet" => (&fleet, FLEET_SCRAPED_EACH_SECONDS),
+            _ => (&prometheus, SCRAPED_EACH_SECONDS),
+        };
+        let file = root.join("dashboards").join(format!("{stem}.json"));
+        let server = format!("http://{}", server.address);
+        json!({"file": file, "chosen": chosen, "empty": empty, "cut": cut, "prometheus": server, "every": every})
     };
+    let page_of_the_agent = json!({
+        "file": root.join("docs/page.png"), "url": format!("http://{}/", web.address), "width": 1400, "height": 690,
+    });
     let requested = json!({
-        "prometheus": format!("http://{}", prometheus.address), "every": SCRAPED_EACH_SECONDS, "out": out,
-        "from": now - seconds * 1000, "to": now, "boards": pictures().iter().map(board).collect::<Vec<_>>(), "screens": screens(&web),
+        "out": out, "from": now - seconds * 1000, "to": now, "boards": pictures().iter().map(board).collect::<Vec<_>>(),
+        "screens": screens(&web), "pages": [page_of_the_agent],
     });
     let mut draw = Command::new("node");
     draw.arg("draw.mjs").arg(requested.to_string()).current_dir(&page);
@@ -127,6 +153,35 @@ fn main() -> ExitCode {
     web.stop();
     node.stop();
     if drawn.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Again, where the machine has the name of the first host: in a namespace of its own.
+fn on_a_host_of_its_own() -> ExitCode {
+    let own = std::env::current_exe().expect("it is running");
+    let mut again = Command::new("unshare");
+    again.args(["--uts", "sh", "-c", "printf %s \"$0\" > /proc/sys/kernel/hostname && exec \"$1\"", HOST]).arg(own);
+    let ended = again.status().expect("util-linux is there");
+    if ended.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The configuration of a Prometheus that has the agents under so many names: a quarter has GPUs, one never answers.
+fn fleet_of(hosts: u32, web: SocketAddr, node: SocketAddr, silent: SocketAddr) -> String {
+    let quoted: Vec<String> = rules().iter().map(|file| format!("{:?}", file.display().to_string())).collect();
+    let gpus = hosts / 4;
+    let target = |number: u32| {
+        let (address, name) = match number {
+            number if number <= gpus => (node, format!("gpu-{number}")),
+            number if number == hosts => (silent, format!("web-{}", number - gpus)),
+            number => (web, format!("web-{}", number - gpus)),
+        };
+        format!("  - {{targets: [\"{address}\"], labels: {{instance: \"{name}:9740\"}}}}\n")
+    };
+    format!(
+        "global: {{scrape_interval: {FLEET_SCRAPED_EACH_SECONDS}s, scrape_timeout: 2s, evaluation_interval: 10s}}\n\
+         rule_files: [{}]\nscrape_configs:\n- job_name: allostat\n  static_configs:\n{}",
+        quoted.join(", "),
+        (1..=hosts).map(target).collect::<String>()
+    )
 }
 
 /// Programs on terminals, beside the boards.
@@ -147,7 +202,7 @@ fn rules() -> Vec<PathBuf> {
 }
 
 /// Of observed workloads it sees what is made here, and nothing else of this machine.
-fn environment(collector: Option<std::net::SocketAddr>, observed: &Cgroups) -> Vec<(String, String)> {
+fn environment(collector: Option<SocketAddr>, observed: &Cgroups) -> Vec<(String, String)> {
     let endpoint = collector.map(|address| ("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{address}")));
     let all = [
         ("OTEL_METRIC_EXPORT_INTERVAL", "2000".to_owned()),

@@ -92,11 +92,14 @@ def fingerprint(_, context):
 
 
 streams = itertools.count()
+refused = threading.Event()
+checks_behind = itertools.count()
 
 
 def stats(request, context):
     which = next(streams)
     if FAULT == "no stats":
+        refused.set()
         context.abort(grpc.StatusCode.UNIMPLEMENTED, "none")
     if FAULT == "stats error" and which == 0:
         context.abort(grpc.StatusCode.INTERNAL, "busy")
@@ -177,7 +180,8 @@ def set_config(request, context):
 
 def health(request, context):
     assert request.service == "plugin", request
-    return p.HealthCheckResponse(status=2 if FAULT == "ill" else 1)
+    ill = FAULT == "ill" or (refused.is_set() and next(checks_behind) == 5)
+    return p.HealthCheckResponse(status=2 if ill else 1)
 
 
 def stdio(_, context):

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use allostat::collectors::final_files;
 use allostat::host::process;
 use allostat::model::task::ExitStatus;
+use allostat::supervisor::record::{RecordSlot, SupervisorRecord};
 
 use crate::common::{is_root, patience, wait_for};
 use crate::supervisor::world::{World, ended, lives, program, runs, shell, until, work};
@@ -33,6 +35,24 @@ async fn a_task_of_a_millisecond_has_its_exit_cpu_peak_and_faults() {
     attempt.destroy().await.unwrap();
     assert_eq!(world.task_cgroups(), Vec::<std::path::PathBuf>::new());
     assert!(!world.dir.path().join("run/t/0").exists());
+    attempt.destroy().await.unwrap();
+}
+
+/// Also those whose values another file has on this kernel.
+#[tokio::test]
+async fn exit_record_holds_every_final_file_of_the_cgroup() {
+    let world = World::new();
+    if !world.has_cgroups() {
+        skip_test!("no-cgroup");
+    }
+    let (attempt, _) = world.run(work(&["exit", "0"])).await;
+    let handle = attempt.handle();
+    let record = SupervisorRecord::open(&handle.run_dir).unwrap().expect("it is removed with the attempt");
+    let RecordSlot::Written(end) = record.read_end().unwrap() else { panic!("the attempt has ended") };
+    let files = final_files(&crate::common::sampling().layout, &handle.cgroup.expect("it has one"));
+    let expected: Vec<String> = files.into_iter().map(|file| file.key).collect();
+    assert!(expected.len() > 3, "{expected:?}");
+    assert_eq!(end.files.into_iter().map(|(key, _)| key).collect::<Vec<_>>(), expected);
     attempt.destroy().await.unwrap();
 }
 

@@ -234,7 +234,7 @@ async fn damaged_only_record_of_a_task_is_no_reason_to_wait() {
     file.write_all_at(&[0xff; 4096], 0).unwrap();
     let (again, waited) = found_after(&world, handle).await;
     assert!(waited < std::time::Duration::from_secs(20), "{waited:?}");
-    assert!(matches!(&ended(&again).await.status, ExitStatus::Unknown(why) if why.contains("not ours")));
+    assert!(matches!(&ended(&again).await.status, ExitStatus::Unknown(why) if why.contains("not of a supervisor")));
     until("it to be gone", || (!lives(main.pid)).then_some(())).await;
     again.destroy().await.unwrap();
 }

@@ -23,7 +23,7 @@ use allostat::model::task::{Exit, ExitStatus, LostOutput, Outcome, TaskState, Ta
 use allostat::model::totals::Totals;
 use allostat::model::units::Timestamp;
 use allostat::model::usage::{Field, Usage};
-use allostat::snapshot::assemble::{self, AllocRequest, Assembler, Moment, ReadingProvider, Tick};
+use allostat::snapshot::assemble::{self, AllocToRead, Assembler, ClockReading, ReadingProvider, TickInputs};
 use allostat::snapshot::{Config, Snapshot};
 
 /// 2026-01-02 03:04:05 UTC: nothing in a golden file depends on the day.
@@ -162,12 +162,12 @@ impl TaskReadings {
 }
 
 impl ReadingProvider for TaskReadings {
-    fn read(&mut self, requests: &[AllocRequest<'_>]) -> Vec<Option<assemble::AllocReadings>> {
+    fn read(&mut self, allocs: &[AllocToRead<'_>]) -> Vec<Option<assemble::AllocReadings>> {
         let of = |alloc: &PublishedAlloc| assemble::AllocReadings {
             tasks: (0..alloc.identity.tasks.len()).map(|n| self.get(alloc, Some(n))).collect(),
             alloc: self.get(alloc, None),
         };
-        requests.iter().map(|request| Some(of(request.alloc))).collect()
+        allocs.iter().map(|to_read| Some(of(to_read.alloc))).collect()
     }
 }
 
@@ -181,11 +181,16 @@ pub fn board(allocs: Vec<Arc<PublishedAlloc>>, totals: Totals) -> BoardView {
 
 /// One tick at [`NOW`].
 pub fn tick(assembler: &mut Assembler, board: &BoardView, readings: &TaskReadings, host: Samples) -> Arc<Snapshot> {
-    tick_of(assembler, board, readings, Tick { host: Arc::new(host), ..Tick::default() })
+    tick_of(assembler, board, readings, TickInputs { host: Arc::new(host), ..TickInputs::default() })
 }
 
-pub fn tick_of(assembler: &mut Assembler, board: &BoardView, readings: &TaskReadings, tick: Tick) -> Arc<Snapshot> {
-    assembler.tick(board, &mut readings.clone(), tick, Moment { now: Instant::now(), at: NOW }).0
+pub fn tick_of(
+    assembler: &mut Assembler,
+    board: &BoardView,
+    readings: &TaskReadings,
+    tick: TickInputs,
+) -> Arc<Snapshot> {
+    assembler.tick(board, &mut readings.clone(), tick, ClockReading { now: Instant::now(), at: NOW }).0
 }
 
 /// `count` allocs of one task each, of one workload, everything measured.

@@ -286,7 +286,7 @@ fn a_unit_that_has_ended_by_itself_is_stopped() {
     if !here() {
         skip_test!("no-systemd");
     }
-    let manager = allostat::host::systemd::Manager::System;
+    let manager = allostat::host::systemd::SystemdManager::System;
     assert_eq!(manager.stop("allostat-never.scope"), Ok(()));
 }
 

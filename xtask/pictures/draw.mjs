@@ -1,14 +1,18 @@
 // Draws boards, and programs on terminals: builds the pages once, serves them on 127.0.0.1, opens each in a Chromium and takes its picture.
 //
-//     node draw.mjs '{"prometheus": "http://127.0.0.1:9090", "from": MS, "to": MS, "every": SECONDS, "out": DIR,
-//                     "boards": [{"file": PATH, "chosen": {VARIABLE: "how its text begins"}, "empty": [TITLE],
+//     node draw.mjs '{"from": MS, "to": MS, "out": DIR,
+//                     "boards": [{"file": PATH, "prometheus": "http://127.0.0.1:9090", "every": SECONDS,
+//                                 "chosen": {VARIABLE: "how its text begins"}, "empty": [TITLE],
 //                                 "cut": {"file": PATH, "from": ROW, "to": ROW}}],
-//                     "screens": [{"file": PATH, "command": SHELL, "columns": N, "rows": N, "seconds": N}]}'
+//                     "screens": [{"file": PATH, "command": SHELL, "columns": N, "rows": N, "seconds": N}],
+//                     "pages": [{"file": PATH, "url": URL, "width": N, "height": N}]}'
 //
 // It says of each panel how many series came. It ends with 1 where one failed, or was empty and is not in `empty`, or the other way round.
+// Of each board that is drawn without such a fault, the hash of its JSON goes into `drawn.sha256`, beside the pictures.
 
 import { spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createHash } from "node:crypto";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
@@ -28,16 +32,16 @@ await build({
   build: { outDir: "dist", emptyOutDir: true, chunkSizeWarningLimit: 1e6, rollupOptions: { input: ["index.html", "screen.html"].map((page) => join(HERE, page)) } },
 });
 
-let tell;
+let resolveReport;
 /** What is served besides the pages, by path. */
 const served = {};
 const types = { html: "text/html", js: "text/javascript", css: "text/css", svg: "image/svg+xml", woff2: "font/woff2", woff: "font/woff" };
 const server = createServer(async (request, response) => {
   const path = new URL(request.url, "http://here").pathname;
-  if (path === "/told") {
+  if (path === "/report") {
     const parts = [];
     for await (const part of request) parts.push(part);
-    tell(JSON.parse(Buffer.concat(parts)));
+    resolveReport(JSON.parse(Buffer.concat(parts)));
     return response.end();
   }
   try {
@@ -50,30 +54,46 @@ const server = createServer(async (request, response) => {
 });
 await new Promise((ready) => server.listen(0, "127.0.0.1", ready));
 
-/** One run of Chromium: what the page told, and its pictures: of all of it, where a cut says nothing else. */
-async function look(page, words, height, cuts) {
+/** One run of Chromium: `take` gets its picture, and what `ready` gave. */
+async function shoot(url, width, height, ready, take) {
   const profile = mkdtempSync(join(tmpdir(), "draw-"));
   const shot = join(profile, "shot.png");
-  const told = new Promise((resolve) => (tell = resolve));
-  const url = `http://127.0.0.1:${server.address().port}/${page}?${new URLSearchParams(words)}`;
   const flags = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--hide-scrollbars", `--user-data-dir=${profile}`, `--window-size=${WIDTH},${height}`, "--virtual-time-budget=30000",
+    "--disable-sync", "--hide-scrollbars", `--user-data-dir=${profile}`, `--window-size=${width},${height}`, "--virtual-time-budget=30000",
     `--screenshot=${shot}`, url,
   ];
   const browser = spawn(process.env.CHROMIUM ?? "chromium", flags, { stdio: "ignore" });
   const ended = new Promise((resolve, reject) => browser.on("exit", resolve).on("error", reject));
   const late = new Promise((_, reject) => setTimeout(() => reject(new Error(`no picture of ${url} within five minutes`)), 300_000).unref());
   try {
-    const [said] = await Promise.race([Promise.all([told, ended]), late]);
-    if (said.error) throw new Error(said.error);
-    const cut = async ({ top = 0, width = said.width ?? WIDTH, height = said.height }) => small(shot, { left: 0, top, width, height });
-    return { ...said, pictures: await Promise.all(cuts.map(cut)) };
+    const [report] = await Promise.race([Promise.all([ready, ended]), late]);
+    return await take(shot, report);
   } finally {
     browser.kill();
     await ended.catch(() => {});
     rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
   }
+}
+
+/** What one of our pages reported, and its pictures: of the whole page, unless a cut is given. */
+async function look(page, words, height, cuts) {
+  const reported = new Promise((resolve) => (resolveReport = resolve));
+  const url = `http://127.0.0.1:${server.address().port}/${page}?${new URLSearchParams(words)}`;
+  return shoot(url, WIDTH, height, reported, async (shot, report) => {
+    if (report.error) throw new Error(report.error);
+    const cut = async ({ top = 0, width = report.width ?? WIDTH, height = report.height }) => small(shot, { left: 0, top, width, height });
+    return { ...report, pictures: await Promise.all(cuts.map(cut)) };
+  });
+}
+
+/** The hash of the board that a picture shows: a test fails when the board is newer. */
+function record(name, json) {
+  const file = join(asked.out, "drawn.sha256");
+  const own = `../../dashboards/${name}.json`;
+  const others = existsSync(file) ? readFileSync(file, "utf8").split("\n").filter((line) => line && !line.endsWith(`  ${own}`)) : [];
+  const lines = [...others, `${createHash("sha256").update(json).digest("hex")}  ${own}`];
+  writeFileSync(file, lines.sort((a, b) => (a.slice(64) < b.slice(64) ? -1 : 1)).join("\n") + "\n");
 }
 
 /** As few colours as make it small enough. */
@@ -86,24 +106,25 @@ async function small(shot, cut) {
   throw new Error(`larger than ${LARGEST / KIB} KiB with 16 colours`);
 }
 
-async function board({ file, chosen, empty, cut }) {
+async function board({ file, prometheus, every, chosen, empty, cut }) {
   const name = basename(file, ".json");
   served[`/${name}.json`] = readFileSync(file);
   const panels = JSON.parse(served[`/${name}.json`]).panels.flatMap((panel) => [panel, ...(panel.panels ?? [])]);
   const bottom = Math.max(...panels.map(({ gridPos }) => gridPos.y + gridPos.h));
-  const { prometheus, from, to, every } = asked;
+  const { from, to } = asked;
   const words = { board: `/${name}.json`, prometheus, from, to, every, chosen: JSON.stringify(chosen) };
   const part = cut && { top: HEAD + cut.from * CELL, height: (cut.to - cut.from) * CELL };
-  const told = await look("index.html", words, HEAD + bottom * CELL, part ? [{}, part] : [{}]);
-  writeFileSync(join(asked.out, `${name}.png`), told.pictures[0]);
-  if (cut) writeFileSync(cut.file, told.pictures[1]);
-  console.log(`${name}: ${told.panels.length} panels, ${told.marks} marks`);
+  const report = await look("index.html", words, HEAD + bottom * CELL, part ? [{}, part] : [{}]);
+  writeFileSync(join(asked.out, `${name}.png`), report.pictures[0]);
+  if (cut) writeFileSync(cut.file, report.pictures[1]);
+  console.log(`${name}: ${report.panels.length} panels, ${report.marks} marks`);
   let bad = 0;
-  for (const { title, type, series, error } of told.panels) {
+  for (const { title, type, series, error } of report.panels) {
     const wrong = error || (series === 0) !== empty.includes(title);
     bad += wrong ? 1 : 0;
     console.log(`  ${wrong ? "WRONG" : "     "} ${String(series).padStart(3)} ${type.padEnd(14)} ${title}${error ? `: ${error}` : ""}`);
   }
+  if (!bad) record(name, served[`/${name}.json`]);
   return bad;
 }
 
@@ -126,14 +147,23 @@ async function onTerminal({ command, columns, rows, seconds }) {
 async function screen(it) {
   const name = basename(it.file, ".png");
   served[`/${name}`] = await onTerminal(it);
-  const told = await look("screen.html", { said: `/${name}`, columns: it.columns, rows: it.rows }, 1000, [{}]);
-  writeFileSync(it.file, told.pictures[0]);
+  const report = await look("screen.html", { said: `/${name}`, columns: it.columns, rows: it.rows }, 1000, [{}]);
+  writeFileSync(it.file, report.pictures[0]);
   console.log(`${name}: ${served[`/${name}`].length} bytes on ${it.columns}x${it.rows}`);
   return 0;
 }
 
+/** As its server serves it. */
+async function page({ file, url, width, height }) {
+  const png = await shoot(url, width, height, null, (shot) => small(shot, { left: 0, top: 0, width, height }));
+  writeFileSync(file, png);
+  console.log(`${basename(file, ".png")}: ${png.length} bytes`);
+  return 0;
+}
+
 let bad = 0;
-for (const [draw, it] of [...asked.boards.map((it) => [board, it]), ...(asked.screens ?? []).map((it) => [screen, it])]) {
+const all = [[board, asked.boards], [screen, asked.screens], [page, asked.pages]];
+for (const [draw, it] of all.flatMap(([draw, list]) => (list ?? []).map((it) => [draw, it]))) {
   bad += await draw(it).catch((error) => {
     console.log(`WRONG ${basename(it.file)}: ${error.stack}`);
     return 1;

@@ -102,11 +102,11 @@ async function draw() {
   Object.assign(root.style, { position: "relative", width: `${WIDTH}px`, height: `${HEAD + bottom * (CELL + GAP)}px` });
   createRoot(root).render(<Board {...{ board, answers, of, range, found }} />);
   await new Promise((drawn) => setTimeout(drawn, 2000));
-  const told = answers.filter(({ panel }) => panel.type !== "row").map(({ panel, frames }) => ({
+  const drawn = answers.filter(({ panel }) => panel.type !== "row").map(({ panel, frames }) => ({
     title: panel.title, type: panel.type, error: errors[panel.title],
     series: panel.type === "table" ? Math.max(0, ...frames.map((frame) => frame.length)) : numbers(frames).length,
   }));
-  await fetch("/told", { method: "POST", body: JSON.stringify({ height: root.offsetHeight, marks: found.length, panels: told }) });
+  await fetch("/report", { method: "POST", body: JSON.stringify({ height: root.offsetHeight, marks: found.length, panels: drawn }) });
 }
 
-draw().catch((error) => fetch("/told", { method: "POST", body: JSON.stringify({ error: String(error.stack ?? error), panels: [] }) }));
+draw().catch((error) => fetch("/report", { method: "POST", body: JSON.stringify({ error: String(error.stack ?? error), panels: [] }) }));

@@ -20,7 +20,7 @@ standardTransformersRegistry.setInit(() =>
 const STANDARD = ["unit", "min", "max", "decimals", "displayName", "color", "thresholds", "mappings", "links", "noValue"];
 const CUSTOM = [
   "align", "cellOptions", "inspect", "drawStyle", "fillOpacity", "lineStyle", "lineWidth", "pointSize", "showPoints", "spanNulls",
-  "stacking", "thresholdsStyle", "transform", "axisPlacement", "axisLabel", "lineInterpolation", "gradientMode", "width", "hideFrom",
+  "stacking", "thresholdsStyle", "transform", "axisPlacement", "axisLabel", "lineInterpolation", "gradientMode", "width", "minWidth", "hideFrom",
 ];
 
 const settings = new FieldConfigOptionsRegistry(() => [
@@ -142,7 +142,7 @@ function Table({ panel, frames, range, width, height }: Drawn) {
   );
 }
 
-const LEGEND = 24, NAMES = 120;
+const LEGEND = 24, NAMES = 170;
 
 /** Ours: a bar for each series, in the colours and words of its mappings. */
 function States({ panel, frames, range, theme, width, height }: Drawn) {

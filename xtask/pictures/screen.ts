@@ -19,7 +19,7 @@ async function draw() {
   await new Promise<void>((written) => terminal.write(said, written));
   await new Promise((drawn) => setTimeout(drawn, 500));
   const { offsetWidth, offsetHeight } = document.querySelector<HTMLElement>(".xterm-screen")!;
-  await fetch("/told", { method: "POST", body: JSON.stringify({ width: offsetWidth + 24, height: offsetHeight + 24, panels: [] }) });
+  await fetch("/report", { method: "POST", body: JSON.stringify({ width: offsetWidth + 24, height: offsetHeight + 24, panels: [] }) });
 }
 
-draw().catch((error) => fetch("/told", { method: "POST", body: JSON.stringify({ error: String(error.stack ?? error), panels: [] }) }));
+draw().catch((error) => fetch("/report", { method: "POST", body: JSON.stringify({ error: String(error.stack ?? error), panels: [] }) }));

@@ -4,10 +4,10 @@
 //! ```text
 //! bench <tab> name <tab> value <tab> unit <tab> ratio, or - <tab> to which floor or peer of the same run
 //! ```
-//! A number goes on to what is named: tasks, or minutes of `hour`.
+//! A number is passed on to the benchmarks that are named: tasks, or minutes of `hour`. The rows of a run replace those
+//! of the same names; others keep their values, with the day and commit at which they were measured.
 //!
-//! `cargo xtask bench --from FILE` measures nothing: it writes down what a run printed into that file, if every
-//! benchmark is in it.
+//! `cargo xtask bench --from FILE` measures nothing: it records what a run of this commit printed into that file.
 
 mod budgets;
 mod table;
@@ -28,6 +28,10 @@ pub struct Row {
     pub value: String,
     pub unit: String,
     pub ratio: Option<Ratio>,
+    /// `2026-11-30`.
+    pub date: String,
+    /// Empty: not on record.
+    pub commit: String,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -79,11 +83,10 @@ pub fn run(words: &[&str]) -> Result<bool> {
             failed.push(bench.name.clone());
         }
     }
-    // A part of the figures would pass for the whole: only a complete run is written down.
-    if names.is_empty() && failed.is_empty() {
-        write(&root, &rows)?;
-        println!("written to docs/figures.md and README.md");
-    }
+    // What a benchmark printed before it failed may be wrong.
+    rows.retain(|row| !failed.contains(&row.bench));
+    write(&root, rows.clone())?;
+    println!("written to docs/figures.md and README.md");
     println!(
         "{} figures; {}",
         rows.len(),
@@ -96,22 +99,15 @@ fn heading(bench: &str) -> String {
     format!("--- {bench} ---")
 }
 
-/// What a run printed. Errors: a benchmark has no figure there, and which.
+/// Errors: there is no figure in the file.
 fn write_again(file: &Path) -> Result<bool> {
     let text = fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
     let rows = rows_of(&text);
-    let root = crate::root();
-    let benches = fs::read_dir(root.join("benches"))?.flatten().map(|entry| entry.path());
-    let names = benches.filter(|path| path.extension().is_some_and(|e| e == "rs"));
-    let names: Vec<String> = names.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
-    let has = |name: &String| rows.iter().any(|row| row.bench == *name);
-    // They measure nothing unless they are asked to.
-    let lacking: Vec<&String> = names.iter().filter(|name| *name != "hour" && *name != "churn" && !has(name)).collect();
-    if !lacking.is_empty() {
-        return Err(format!("{}: no figure of {lacking:?}", file.display()).into());
+    if rows.is_empty() {
+        return Err(format!("{}: no figure of a benchmark", file.display()).into());
     }
-    write(&root, &rows)?;
     println!("{} figures written to docs/figures.md and README.md", rows.len());
+    write(&crate::root(), rows)?;
     Ok(true)
 }
 
@@ -133,15 +129,36 @@ fn row(bench: &str, line: &str) -> Option<Row> {
     let ratio = words.next().filter(|times| times != "-");
     // A ratio to nothing says nothing.
     let ratio = ratio.and_then(|times| Some(Ratio { times, to: words.next()? }));
-    Some(Row { bench: bench.to_owned(), name, value, unit, ratio })
+    Some(Row { bench: bench.to_owned(), name, value, unit, ratio, date: String::new(), commit: String::new() })
 }
 
-fn write(root: &Path, rows: &[Row]) -> Result<()> {
+/// The earlier rows with the new ones in their places. Rows of a benchmark that is gone are left out.
+fn merged(earlier: Vec<Row>, new: Vec<Row>, has_bench: impl Fn(&str) -> bool) -> Vec<Row> {
+    let mut all: Vec<Row> = earlier.into_iter().filter(|row| has_bench(&row.bench)).collect();
+    for row in new {
+        match all.iter_mut().find(|earlier| earlier.name == row.name) {
+            Some(earlier) => *earlier = row,
+            None => {
+                let last = all.iter().rposition(|earlier| earlier.bench == row.bench);
+                all.insert(last.map_or(all.len(), |last| last + 1), row);
+            }
+        }
+    }
+    all
+}
+
+fn write(root: &Path, mut new: Vec<Row>) -> Result<()> {
+    let (date, commit) = (run::date()?, run::commit(root)?);
+    for row in &mut new {
+        (row.date, row.commit) = (date.clone(), commit.clone());
+    }
+    let table = root.join("docs/figures.tsv");
+    let earlier = table::rows(&fs::read_to_string(&table).unwrap_or_default())?;
+    let rows = &merged(earlier, new, |bench| root.join("benches").join(format!("{bench}.rs")).exists());
     let path = root.join("docs/figures.md");
-    let earlier = fs::read_to_string(&path).unwrap_or_default();
-    fs::create_dir_all(root.join("docs"))?;
-    fs::write(&path, table::figures(rows, &machine()?, &earlier))?;
-    fs::write(root.join("docs/figures.tsv"), table::all(rows))?;
+    let text = fs::read_to_string(&path).unwrap_or_default();
+    fs::write(&path, table::figures(rows, &machine(), &text))?;
+    fs::write(table, table::all(rows))?;
     let path = root.join("README.md");
     let readme = fs::read_to_string(&path)?;
     fs::write(
@@ -152,7 +169,7 @@ fn write(root: &Path, rows: &[Row]) -> Result<()> {
 }
 
 /// What the figures were measured on.
-fn machine() -> Result<String> {
+fn machine() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpu = read("/proc/cpuinfo");
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map_or("?", |(_, m)| m);
@@ -167,8 +184,7 @@ fn machine() -> Result<String> {
         (false, true) => "v2",
         (false, false) => "none",
     };
-    let date = run::date()?;
-    Ok(format!("{cores} cores ({model}), kernel {kernel}, cgroups {cgroups}, {}", date))
+    format!("{cores} cores ({model}), kernel {kernel}, cgroups {cgroups}")
 }
 
 #[cfg(test)]
@@ -184,5 +200,19 @@ mod tests {
         assert_eq!(row("agent", "measuring for 30 s"), None);
         let printed = format!("{}\nbench\tagent/idle\t0.40\tCPU-s/min\t-\n{}\n", heading("agent"), heading("kill"));
         assert_eq!(rows_of(&printed), [row("agent", "bench\tagent/idle\t0.40\tCPU-s/min\t-").unwrap()]);
+    }
+
+    #[test]
+    fn rows_of_a_run_replace_their_namesakes_and_leave_the_others() {
+        let row = |bench: &str, name: &str, value: &str| row(bench, &format!("bench\t{name}\t{value}\tms\t-")).unwrap();
+        let earlier = vec![row("agent", "agent/a", "1"), row("gone", "gone/x", "1"), row("page", "page/a", "1")];
+        let new = vec![row("agent", "agent/b", "2"), row("page", "page/a", "2"), row("new", "new/a", "2")];
+        let expected = [
+            row("agent", "agent/a", "1"),
+            row("agent", "agent/b", "2"),
+            row("page", "page/a", "2"),
+            row("new", "new/a", "2"),
+        ];
+        assert_eq!(merged(earlier, new, |bench| bench != "gone"), expected);
     }
 }

@@ -49,10 +49,12 @@ cargo xtask bench [--all] [NAME]... [NUMBER]  the benchmarks, into docs/figures.
                                               NUMBER: goes on to what is named, as the minutes of `hour` or the tasks of `encode`
 cargo xtask bench --from FILE                 the same of a run that printed into that file
 cargo xtask chaos [KILLS]                     200 allocs and an agent that is killed again and again (default: 300 times);
-                                              then one that dies before and after each single write
+                                              then one that dies before and after each single write of its state, and
+                                              before each change that a hook makes
 cargo xtask pictures [--hold] [SECONDS]       the boards drawn by Grafana's own components, on real data, into docs/boards; needs root,
                                               npm and a Chromium. SECONDS: so long is measured before (default: 480); --hold: until Enter
 cargo xtask package [--binary PATH]           a tarball, a .deb, an .rpm and an image with checksums and SBOM, into target/package
+cargo xtask package --binary PATH --image BASE TO   the image alone, with the C library below BASE, into TO
 cargo xtask docs                              writes the generated pages and golden files again; review the difference
 cargo xtask parts [--bench]                   only gets the real programs and kernels that they use
 ";
@@ -84,20 +86,25 @@ fn main() -> ExitCode {
     }
 }
 
-/// The tests of the same name, with more kills, and each moment between two writes; what they met is printed.
+/// Tests whose agent dies: with more kills, at each moment between two writes, and before each change of a hook. What
+/// they met is printed.
 fn chaos(words: &[&str]) -> Result<bool> {
     let kills = match words {
         [] => "300",
         [kills] if kills.parse::<u32>().is_ok() => kills,
         _ => return Err("say how many kills: cargo xtask chaos 300".into()),
     };
-    let mut cargo = cargo::cargo();
-    cargo
-        .current_dir(root())
-        .args(["test", "--test", "cgroups", "chaos::", "--", "--show-output", "--test-threads=1"])
-        .env("ALLOSTAT_CHAOS_KILLS", kills)
-        .env("ALLOSTAT_CHAOS_STRIDE", "1");
-    Ok(cargo.status()?.success())
+    let mut is_done = true;
+    for (suite, tests) in [("cgroups", "chaos::"), ("agents", "hooks::steps::")] {
+        let mut cargo = cargo::cargo();
+        cargo
+            .current_dir(root())
+            .args(["test", "--test", suite, tests, "--", "--show-output", "--test-threads=1"])
+            .env("ALLOSTAT_CHAOS_KILLS", kills)
+            .env("ALLOSTAT_CHAOS_STRIDE", "1");
+        is_done &= cargo.status()?.success();
+    }
+    Ok(is_done)
 }
 
 /// Tests whose results are pages or golden files, by their binaries.

@@ -1,5 +1,5 @@
-//! Pictures of the boards, into `docs/boards/`. What draws them is in `xtask/pictures`, what they show in
-//! `tests/pictures`.
+//! Pictures of the boards, into `docs/boards/`, and of the agent's page and terminals, into `docs/`. What draws them is
+//! in `xtask/pictures`, what they show in `tests/pictures`.
 //!
 //! ```text
 //! target/parts/pictures/   the page, and Grafana's packages beside it, got by npm

@@ -77,6 +77,11 @@ pub fn date() -> Result<String> {
     Ok(output(Command::new("date").args(["-u", "+%Y-%m-%d"]))?.trim().to_owned())
 }
 
+/// The first eight digits of the commit that is checked out.
+pub fn commit(root: &Path) -> Result<String> {
+    Ok(output(Command::new("git").current_dir(root).args(["rev-parse", "--short=8", "HEAD"]))?.trim().to_owned())
+}
+
 /// Kills a process and all that descends from it: a test that is killed leaves no agent behind.
 pub fn kill_tree(child: &mut Child) -> Result<()> {
     let mut tree = vec![child.id()];

@@ -4,11 +4,13 @@
 //! tiers     tests/tiers: what the gate leaves to a slice          suites   modules of the test binaries
 //! slices    the parts of the full run                             ledger   tests/ledger: when each ran last
 //! changed   what a change can break                               state    the host before the run
+//! flaky     tests/ledger/flaky: tests that passed two of three
 //! host      suites in lanes on this host                          guests   suites in small virtual machines
 //! rerun     failed tests once more, alone                         report   the lines at the end
 //! ```
 
 mod changed;
+mod flaky;
 mod from_nothing;
 mod guests;
 mod host;
@@ -21,7 +23,6 @@ mod suites;
 mod tiers;
 
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -100,6 +101,16 @@ impl Options {
     /// Whether a place or a part of a name was given; tiers are then ignored.
     fn is_by_hand(&self) -> bool {
         !self.only.is_empty() || !self.filter.is_empty()
+    }
+
+    /// Whether format, minimum Rust version and dependencies are checked as well.
+    fn checks_the_source(&self) -> bool {
+        matches!(self.scope, Scope::Gate | Scope::All) && !self.is_by_hand()
+    }
+
+    /// Whether its flaky tests go into the ledger: those of a slice as well, whose own file the next run overwrites.
+    fn is_recorded(&self) -> bool {
+        matches!(self.scope, Scope::Gate | Scope::All | Scope::Slice(_)) && !self.is_by_hand()
     }
 
     fn size(&self) -> Size {
@@ -198,7 +209,13 @@ pub fn run(options: &Options) -> Result<bool> {
     };
     println!("\n{steps}\n");
     let mut verdict = verdict?;
-    note_flaky(&root, options, &verdict)?;
+    let is_gate = options.scope == Scope::Gate && !options.is_by_hand();
+    if is_gate {
+        flaky::report_unrecorded(&root);
+    }
+    if options.is_recorded() {
+        flaky::record(&root, &Verdict::shortened(&verdict.flaky))?;
+    }
     if let Some((slice, start)) = start {
         let entry = ledger::Entry {
             green: verdict.red.is_empty(),
@@ -211,7 +228,7 @@ pub fn run(options: &Options) -> Result<bool> {
         };
         ledger::record(&root, &slice, start, entry)?;
     }
-    if options.scope == Scope::Gate && !options.is_by_hand() {
+    if is_gate {
         let due = ledger::report(&root)?;
         due.iter().for_each(|slice| println!("FAILED {slice}"));
         verdict.red.extend(due);
@@ -247,11 +264,11 @@ fn tests(options: &Options, size: Size, root: &Path, logs: &Path, steps: &Steps)
     let allowed = AllowedSkips::parse(&text).map_err(|e| format!("tests/allowed-skips: {e}"))?;
     let patience = state::patience();
     println!("size: {size:?}; deadlines times {patience}");
-    if !options.is_by_hand() && options.scope == Scope::Gate {
+    if options.checks_the_source() {
         steps.step("format", || run::output(cargo::cargo().current_dir(root).args(["fmt", "--all", "--check"])))?;
     }
     let parts = steps.step("parts", || parts::get(root, Purpose::Tests))?;
-    if !options.is_by_hand() && options.scope == Scope::Gate {
+    if options.checks_the_source() {
         steps.step("dependencies", || {
             cargo::check_rust_version(root)?;
             if parts.missing("cargo-deny").is_some() && parts::can_be_had() {
@@ -313,6 +330,9 @@ fn check_names(tiers: &Tiers, suites: &[Suite]) -> Result<()> {
     }
     if let Some(unknown) = changed::beginnings().find(|beginning| !is_known(beginning)) {
         return Err(format!("xtask/src/test/changed.rs: no test begins with {unknown}").into());
+    }
+    if let Some(unread) = changed::unread(suites.iter().map(|suite| suite.name.as_str())) {
+        return Err(format!("xtask/src/test/changed.rs: no row names the suite {unread}").into());
     }
     Ok(())
 }
@@ -406,23 +426,6 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Appends the flaky tests of the gate or of a slice to `tests/ledger/flaky`: a slice's own file is overwritten by its
-/// next run. Not in CI, whose clone is thrown away: there the lines at the end have to do.
-fn note_flaky(root: &Path, options: &Options, verdict: &Verdict) -> Result<()> {
-    let is_recorded = matches!(options.scope, Scope::Gate | Scope::Slice(_)) && !options.is_by_hand();
-    if verdict.flaky.is_empty() || !is_recorded || std::env::var_os("CI").is_some() {
-        return Ok(());
-    }
-    let date = run::date()?;
-    fs::create_dir_all(root.join("tests/ledger"))?;
-    let mut file = fs::OpenOptions::new().create(true).append(true).open(root.join("tests/ledger/flaky"))?;
-    for test in Verdict::shortened(&verdict.flaky) {
-        writeln!(file, "{date} {test}")?;
-    }
-    println!("tests/ledger/flaky: {} lines added; find the causes, and commit the file", verdict.flaky.len());
-    Ok(())
-}
-
 fn is_root() -> Result<bool> {
     Ok(run::output(Command::new("id").arg("-u"))?.trim() == "0")
 }
@@ -465,6 +468,15 @@ mod tests {
         assert_eq!(seed(&gate), seed(&gate));
         let slice = Options::parse(&["--slice", "host-long", "--seed", "7"]).unwrap();
         assert_eq!(seed(&slice).unwrap().1, "7");
+    }
+
+    #[test]
+    fn gate_and_full_run_check_the_source_and_a_part_of_them_does_not() {
+        let checks = |words: &[&str]| Options::parse(words).unwrap().checks_the_source();
+        assert!(checks(&[]) && checks(&["--all"]) && checks(&["--all", "--seed", "3"]));
+        for part in [&["--slice", "host-long"][..], &["--changed"], &["live::"], &["--all", "--only", "host"]] {
+            assert!(!checks(part), "{part:?}");
+        }
     }
 
     #[test]

@@ -66,18 +66,20 @@ function span(seconds) {
 const clock = ns => new Date(ns / 1e6).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
 const when = ns => new Date(ns / 1e6).toLocaleString([], { hour12: false });
 const ago = ns => `${span(Math.max(0, (state.now - ns) / 1e9))} ago`;
-const SIGNALS = { 1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ" };
+const SIGNALS = "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN TTOU URG XCPU XFSZ VTALRM PROF WINCH IO PWR SYS".split(" ");
 
-/** How an attempt ended, in the words that the command line uses. */
+/** How an attempt ended, in the words of `src/model/exit_text.rs`. */
 function ended(exit) {
   if (!exit) return "";
   const status = exit.status && typeof exit.status === "object" ? exit.status : {};
+  const onRequest = exit.outcome === "killed";
+  if ("not_started" in status) return onRequest ? "stopped before it started" : `not started: ${printable(status.not_started)}`;
+  if ("unknown" in status) return `lost: ${printable(status.unknown)}`;
   if (exit.outcome === "oom") return "OOM killed";
-  if (exit.outcome === "killed") return "stopped on request";
-  if ("not_started" in status) return "failed to start";
-  if ("signal" in status) return `signal ${status.signal}${SIGNALS[status.signal] ? ` (${SIGNALS[status.signal]})` : ""}`;
-  if ("code" in status) return status.code === 0 ? "complete" : `exit ${status.code}`;
-  return "lost (outcome unknown)";
+  if ("code" in status) return onRequest ? `stopped on request (exit ${status.code})` : `exit ${status.code}`;
+  if (onRequest) return "stopped on request";
+  const name = SIGNALS[status.signal - 1];
+  return name ? `signal ${status.signal} (SIG${name})` : `signal ${status.signal}`;
 }
 const isBadEnd = exit => !!exit && !["success", "killed"].includes(exit.outcome);
 
@@ -379,14 +381,14 @@ function makeRow(row) {
   const dot = el("span", { class: "dot", "aria-hidden": true }), name = el("bdi"), link = el("a", { class: "name", href: address(row), tabindex: -1 }, dot, name);
   const why = el("span"), rest = el("bdi"), sub = el("span", { class: "sub" }, why, rest);
   const cpuCurve = svg("svg", { class: "spark" }), cpu = el("span"), cpuRest = el("div", { class: "tiny" });
-  const memoryCurve = svg("svg", { class: "spark" }), memory = el("span"), memoryRest = el("span", { class: "tiny c-extra" }), fill = el("i"), peak = el("b"), meter = el("div", { class: "meter" }, fill, peak), said = el("span", { class: "hidden" });
+  const memoryCurve = svg("svg", { class: "spark" }), memory = el("span"), memoryRest = el("span", { class: "tiny c-extra" }), fill = el("i"), peak = el("b"), meter = el("div", { class: "meter" }, fill, peak), summary = el("span", { class: "hidden" });
   const cells = Object.fromEntries(["growth", "throttled", "pressure", "io", "network", "restarts", "age"].map(id => [id, el("td", { class: `c-${id}` })]));
   const node = el("tr", { class: "row" }, el("th", { scope: "row", class: "c-name" }, link, sub),
     el("td", { class: "c-cpu" }, el("div", { class: "pair" }, cpuCurve, el("div", { class: "value" }, cpu, cpuRest))),
-    el("td", { class: "c-memory" }, el("div", { class: "pair" }, memoryCurve, el("div", { class: "stack" }, memory, memoryRest, said, meter))), ...Object.values(cells));
+    el("td", { class: "c-memory" }, el("div", { class: "pair" }, memoryCurve, el("div", { class: "stack" }, memory, memoryRest, summary, meter))), ...Object.values(cells));
   node.addEventListener("click", event => { if (!event.target.closest("a") && !getSelection().toString()) location.hash = link.hash; });
   link.addEventListener("focus", () => { state.active = row.key; });
-  return { node, link, dot, name, why, rest, cpuCurve, cpu, cpuRest, memoryCurve, memory, memoryRest, fill, peak, meter, said, cells };
+  return { node, link, dot, name, why, rest, cpuCurve, cpu, cpuRest, memoryCurve, memory, memoryRest, fill, peak, meter, summary, cells };
 }
 const address = row => `#/${encodeURIComponent(row.alloc)}/${encodeURIComponent(row.task)}`;
 const level = part => part >= 0.9 ? "bad" : part >= 0.75 ? "warn" : "good";
@@ -427,7 +429,7 @@ function drawRow(made, row, index) {
     if (peak !== null) made.peak.style.left = `calc(${(peak * 100).toFixed(1)}% - 1px)`;
   }
   const peakText = row.peak === null ? "" : `peak ${bytes(row.peak)}`;
-  setText(made.said, part === null ? `, no limit${peakText && `, ${peakText}`}` : `, ${percent(part)} of the limit${peakText && `, ${peakText}`}`);
+  setText(made.summary, part === null ? `, no limit${peakText && `, ${peakText}`}` : `, ${percent(part)} of the limit${peakText && `, ${peakText}`}`);
   setAttr(made.meter.parentNode, "title", [limit ? `limit ${bytes(limit)}` : "no limit", peakText].filter(Boolean).join(", "));
   const { growth, throttled, pressure, io, network, restarts, age } = made.cells;
   setText(growth, row.growth === null ? "–" : Math.abs(row.growth) < Math.max(1 << 20, (row.memory ?? 0) / 200) ? "0" : `${row.growth > 0 ? "+" : ""}${bytes(row.growth)}`);
@@ -638,13 +640,13 @@ async function pollDetail() {
   drawDetail();
   drawCharts();
 }
-/** Of an alloc that was collected, what its end on record says. */
+/** Of an alloc that was collected: the record of its end. */
 async function readRecord(open, id) {
   try {
     const doc = await get(`/v1/history?limit=10&id=${id}`);
     open.recorded = doc?.ended.find(one => one.alloc.id === open.alloc)?.alloc ?? null;
     if (open.recorded) open.info = open.recorded;
-  } catch { /* not on record */ }
+  } catch { /* not recorded */ }
 }
 function drawDetail() {
   const open = state.open;
@@ -671,9 +673,9 @@ function drawDetail() {
     open.facts.replaceChildren(...facts.map(([name, value]) => el("div", null, el("dt", null, name), el("dd", { class: name === "Alloc" || name === "Image" ? "mono" : null }, el("bdi", null, printable(value))))));
   }
   const exits = [...(task?.exits || [])].reverse().slice(0, 10), last = [task?.last_exit, ...exits].find(one => one?.last_output)?.last_output;
-  const said = JSON.stringify([exits, last, task?.last_exit]);
-  if (open.said !== said) {
-    open.said = said;
+  const shownExits = JSON.stringify([exits, last, task?.last_exit]);
+  if (open.shownExits !== shownExits) {
+    open.shownExits = shownExits;
     open.log.replaceChildren(...lastOutput(last, task?.last_exit, open), ...(exits.length ? [el("div", { class: "chart" }, el("h3", null, "Ends of earlier attempts"), el("ol", { class: "log" }, ...exits.map(one => el("li", null,
       el("time", { datetime: new Date(one.finished_at / 1e6).toISOString() }, when(one.finished_at)), el("span", { class: isBadEnd(one) ? "bad" : null }, ended(one)), el("span", { class: "muted" }, `attempt ${one.attempt}`)))))] : []));
   }

@@ -261,7 +261,7 @@ impl Reader<'_> {
             } else if let Err(why) = hash_works(&hash) {
                 let message = format!("the password of {} is no hash of bcrypt: {why}", quote(&key.text));
                 let advice =
-                    "`htpasswd -nBC 10 \"\" | tr -d ':\\n'` asks for a password and prints its hash".to_owned();
+                    "`htpasswd -nBC 10 \"\" | tr -d ':\\n'` prompts for a password and prints its hash".to_owned();
                 self.problems.error(&key.span, &field, message, Some(advice));
             } else if users.insert(key.text.clone(), hash).is_some() {
                 self.error(&key.span, &field, format!("{} is there twice", quote(&key.text)));
@@ -355,7 +355,7 @@ impl Reader<'_> {
         match &client_authorities {
             None if client_auth.verifies() => {
                 let message = format!(
-                    "client_ca_file is missing: {} says that its authorities sign clients",
+                    "client_ca_file is missing: {} requires client certificates of its authorities",
                     client_auth.as_str()
                 );
                 self.error(&place.span, "tls_server_config.client_ca_file", message);

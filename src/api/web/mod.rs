@@ -215,7 +215,12 @@ impl Gate {
         some_caller_may_act(config, gate.web().as_deref())?;
         for warning in gate.web().iter().flat_map(|web| &web.warnings) {
             let (file, line, why) = (&warning.file, warning.line, &warning.message);
-            tracing::warn!(file, line, why, "the web configuration says what has no effect, or not for everybody");
+            tracing::warn!(
+                file,
+                line,
+                why,
+                "the web configuration has entries without effect, or not for every client"
+            );
         }
         Ok(gate)
     }

@@ -19,9 +19,15 @@ use x509_parser::extensions::GeneralName;
 
 use super::file::{Pem, SpannedValue, TlsServer, problem_of};
 use super::reload::FileStamps;
+use crate::host::subject_name::{is_host, subject_name};
 use crate::jobspec::diagnostic::{Diagnostic, Diagnostics, Severity, SourceText};
 use crate::telemetry::access::AccessRefusal;
 use crate::telemetry::chain;
+
+const IS_AUTHORITY: &str = "this certificate is one of an authority (basicConstraints CA:TRUE): clients believe it only where it is named as \
+                            their CA itself; create it with -addext basicConstraints=critical,CA:FALSE";
+const HAS_NO_NAME: &str = "this certificate has no name in a subjectAltName: Prometheus and most clients refuse it, and commands take it \
+                           only where it is named as their CA itself; create it with -addext subjectAltName=DNS:NAME";
 
 /// How a connection is secured.
 #[derive(Debug)]
@@ -74,20 +80,25 @@ impl TlsSetup {
         let (verifies, requires) = (tls.client_auth.verifies(), tls.client_auth.requires());
         let checks_names = tls.allowed_names.is_some();
         let mut warnings = Vec::new();
-        if is_authority(&certificate) {
-            let message = "this certificate is one of an authority (basicConstraints CA:TRUE): clients believe it only where it is named as \
-                           their CA itself; create it with -addext basicConstraints=critical,CA:FALSE";
+        let mut warn = |message: &str| {
             let Diagnostics(found) = wrong(&tls.certificate, CERTIFICATE, message.to_owned());
             warnings.extend(found.into_iter().map(|found| Diagnostic { severity: Severity::Warning, ..found }));
+        };
+        if is_authority(&certificate) {
+            warn(IS_AUTHORITY);
+        }
+        if names_of(&certificate).is_empty() {
+            warn(HAS_NO_NAME);
         }
         Ok(TlsSetup { config: Arc::new(config), certificate, verifies, requires, checks_names, warnings })
     }
 
     /// Whether the certificate that we show is valid for this name: then a client that used it was not misled.
     pub(super) fn is_called(&self, host: &str) -> bool {
-        let name = ServerName::try_from(host);
+        let Ok(name) = ServerName::try_from(host) else { return false };
         let certificate = ParsedCertificate::try_from(&self.certificate);
-        name.is_ok_and(|name| certificate.is_ok_and(|own| verify_server_name(&own, &name).is_ok()))
+        certificate.is_ok_and(|own| verify_server_name(&own, &name).is_ok())
+            || subject_name(&self.certificate).is_some_and(|subject| is_host(&subject, &name))
     }
 }
 

@@ -62,7 +62,7 @@ impl JobFile {
                     && row.task == task.name.as_str()
             });
             let Some(advice) = row.and_then(|row| row.memory_suggestion) else {
-                remarks.push(format!("{name}: no run of it is on record in that time"));
+                remarks.push(format!("{name}: no run of it is recorded in that time"));
                 continue;
             };
             let Some(bytes) = advice.bytes else {
@@ -189,7 +189,7 @@ mod tests {
             assert!(patch.diff.contains(line), "{line:?}: {}", patch.diff);
         }
         assert!(
-            patch.remarks.iter().any(|remark| remark.contains("app/side: no run of it is on record")),
+            patch.remarks.iter().any(|remark| remark.contains("app/side: no run of it is recorded")),
             "{:?}",
             patch.remarks
         );

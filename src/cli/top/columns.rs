@@ -7,6 +7,7 @@ use super::rates::RateRow;
 use crate::cli::human::{self, ABSENT};
 use crate::cli::output::{Alignment, Narrowing, Style, state_style};
 use crate::cli::width::columns_of;
+use crate::model::exit_text;
 use crate::model::task::{ExitStatus, Outcome};
 use crate::model::units::{Nanos, Timestamp};
 
@@ -54,7 +55,7 @@ pub const OVER_LIFE: [usize; 3] = [TIME, RESTARTS, OOM];
 pub static COLUMNS: [TableColumn; 27] = [
     TableColumn {
         head: "NAME",
-        about: "alloc and task: of others the id that `allostat stats` takes, of ours job/task and the alloc's id",
+        about: "alloc and task: observed ones by ID, managed ones by job/task and alloc ID",
         align: Alignment::Left,
         width: 24,
         from: 0,
@@ -310,7 +311,7 @@ pub const AT_LEAST: &str = "≥";
 
 /// What `?` says beside the columns.
 pub const MARKS: [(&str, &str); 2] = [
-    ("≥ 1.2", "a sum of those rows whose value is known: of others it is not"),
+    ("≥ 1.2", "a sum of the rows with a known value; other rows have none"),
     ("elsewhere", "cores in use that no row has: outside of what is shown, the kernel"),
 ];
 
@@ -474,17 +475,9 @@ pub fn seconds(seconds: f64) -> String {
     human::duration(Nanos((seconds * 1e9) as u64))
 }
 
-/// In two words: the details say it in whole ones.
+/// In two words: the details have all of them.
 fn how(status: &ExitStatus, outcome: Outcome) -> CellText {
-    let text = match (status, outcome) {
-        // A container may end of it with an exit code.
-        (ExitStatus::Signal(_) | ExitStatus::Code(_), Outcome::Oom) => "OOM killed".to_owned(),
-        (ExitStatus::Code(code), _) => format!("exit {code}"),
-        (_, Outcome::Killed) => "stopped".to_owned(),
-        (ExitStatus::Signal(signal), _) => format!("signal {signal}"),
-        (ExitStatus::NotStarted(_), _) => "no start".to_owned(),
-        (ExitStatus::Unknown(_), _) => "unseen".to_owned(),
-    };
+    let text = exit_text::brief(status, outcome);
     let style = match outcome {
         Outcome::Oom | Outcome::Error | Outcome::Signal => Style::Red,
         Outcome::Success | Outcome::Killed | Outcome::Unknown => Style::Plain,

@@ -12,7 +12,7 @@ use super::scene::TopScene;
 use super::state::DetailView;
 use crate::cli::human::{self, ABSENT, or_absent};
 use crate::cli::output::Style;
-use crate::cli::run;
+use crate::cli::reason;
 use crate::cli::width::shortened;
 use crate::model::units::Timestamp;
 
@@ -157,7 +157,7 @@ fn facts(row: &RateRow, now: Timestamp) -> Vec<(&'static str, String)> {
     }
     let exit = row.exit.as_ref().map_or_else(
         || ABSENT.to_owned(),
-        |exit| format!("{}, {}", run::describe(exit), human::ago(exit.finished_at, now)),
+        |exit| format!("{}, {}", reason::exit(exit), human::ago(exit.finished_at, now)),
     );
     let restarts = or_absent(row.restarts.map(|n| n.to_string()));
     let kills = or_absent(row.oom_kills.map(|n| n.to_string()));

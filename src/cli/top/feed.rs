@@ -107,8 +107,8 @@ impl TopFeed {
                 let refused = |e: ConfigError| CliError::new(CliExit::InvalidFile, chain(&e));
                 let config = ConfigSources::default().with_environment().load().map_err(refused)?;
                 session.remark(&match none.is_unreachable() {
-                    true => "no agent runs: looking ourselves".to_owned(),
-                    false => format!("no agent can be asked: looking ourselves\n  {}", none.why()),
+                    true => "no agent runs: measuring without one".to_owned(),
+                    false => format!("no agent can be queried: measuring without one\n  {}", none.why()),
                 });
                 let sampler = StandaloneSampler::begin(&config, tick).map_err(|e| CliError::failed(chain(&e)))?;
                 Ok(TopFeed::Own(Box::new(OwnFeed { sampler, processes: ProcessReader::new(Roots::default()) })))
@@ -133,7 +133,7 @@ impl TopFeed {
     pub fn from(&self) -> String {
         match self {
             TopFeed::Agent(feed) => feed.from.clone(),
-            TopFeed::Own(_) => "no agent: looking ourselves".to_owned(),
+            TopFeed::Own(_) => "no agent: measuring without one".to_owned(),
         }
     }
 

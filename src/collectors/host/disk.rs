@@ -20,9 +20,9 @@ const MOST: usize = 128;
 const SECTOR_BYTES: u64 = 512;
 
 /// How to read a value. `None`: absent.
-type ReadValue = fn(&DiskCounters<'_>, &mut DiskTimes) -> Option<Value>;
+type ReadDiskValue = fn(&DiskCounters<'_>, &mut DiskTimes) -> Option<Value>;
 
-static FAMILIES: [(MetricDesc, ReadValue); 14] = [
+static FAMILIES: [(MetricDesc, ReadDiskValue); 14] = [
     (
         counter("allostat_host_disk_read_bytes_total", Unit::Bytes, "Bytes read from the disk.")
             .from_profile(Profile::Standard)

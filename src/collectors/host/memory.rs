@@ -116,9 +116,9 @@ const fn part(name: &'static str, help: &'static str, source: &'static str) -> M
 }
 
 /// How to read a value. `None`: absent.
-type ReadValue = fn(&Meminfo) -> Option<u64>;
+type ReadMemoryValue = fn(&Meminfo) -> Option<u64>;
 
-static PARTS: [(&MetricDesc, ReadValue); 15] = [
+static PARTS: [(&MetricDesc, ReadMemoryValue); 15] = [
     (&TOTAL, |info| info.total),
     (&AVAILABLE, |info| info.available),
     (&SWAP_USED, |info| Some(info.swap_total?.saturating_sub(info.swap_free?))),

@@ -1,12 +1,12 @@
 //! Metrics of the host: the few that nearly every dashboard shows. node_exporter has the rest.
 
+mod agent_directories;
 mod blocking_probe;
 mod bonding;
 mod clock;
 mod cpu;
 mod disk;
-mod filesystem;
-mod limits;
+mod kernel_tables;
 mod load;
 mod memory;
 mod mounts;
@@ -24,13 +24,13 @@ pub(super) fn all(directories: Vec<AgentDirectory>) -> Vec<Box<dyn Collector>> {
         Box::<cpu::CpuCollector>::default(),
         Box::new(memory::MemoryCollector),
         Box::new(pressure::PressureCollector),
-        Box::new(filesystem::AgentDirectoryCollector::new(directories)),
+        Box::new(agent_directories::AgentDirectoryCollector::new(directories)),
         Box::<network::NetworkCollector>::default(),
         Box::new(load::LoadCollector),
         Box::<disk::DiskCollector>::default(),
         Box::<mounts::MountCollector>::default(),
         Box::new(vmstat::VmstatCollector),
-        Box::new(limits::KernelTableCollector),
+        Box::new(kernel_tables::KernelTableCollector),
         Box::new(clock::ClockCollector),
         Box::new(raid::RaidCollector),
         Box::new(bonding::BondingCollector),

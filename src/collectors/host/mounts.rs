@@ -42,9 +42,9 @@ const REREAD_INTERVAL: Duration = Duration::from_secs(60);
 const LARGEST_TABLE: usize = 32 << 20;
 
 /// How to read a value. `None`: absent.
-type ReadValue = fn(&MountSpace) -> Option<u64>;
+type ReadMountValue = fn(&MountSpace) -> Option<u64>;
 
-static FAMILIES: [(MetricDesc, ReadValue); 6] = [
+static FAMILIES: [(MetricDesc, ReadMountValue); 6] = [
     (
         gauge("allostat_host_mount_size_bytes", Unit::Bytes, "Size of the mounted file system.")
             .from_source("statvfs f_blocks")

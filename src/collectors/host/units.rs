@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::blocking_probe::BlockingProbe;
 use crate::collectors::{CollectError, Collector};
 use crate::host::roots::{ReadError, Roots};
-use crate::host::systemd::{Manager, is_booted};
+use crate::host::systemd::{SystemdManager, is_booted};
 use crate::model::metric::{MetricDesc, Samples, Value};
 use crate::model::units::Unit;
 
@@ -76,7 +76,7 @@ impl Collector for FailedUnitCollector {
             return Err(CollectError::Absent("systemd does not run here".to_owned()));
         }
         if self.probe.is_none() {
-            let failed = || Ok(Manager::System.failed_units().map_err(|e| ReadError::new("systemctl", e))?);
+            let failed = || Ok(SystemdManager::System.failed_units().map_err(|e| ReadError::new("systemctl", e))?);
             self.probe = BlockingProbe::new("failed-units", "systemd".to_owned(), failed);
         }
         self.collect_at(Instant::now(), out)

@@ -82,6 +82,32 @@ impl ExternalPlugin {
     }
 }
 
+/// Reads bytes as the handshake of a plugin and as each of its messages, as a session does. For tests with hostile
+/// bytes.
+#[cfg(debug_assertions)]
+#[doc(hidden)]
+pub fn read_messages(bytes: &[u8]) {
+    use prost::Message as _;
+
+    use super::protocol::frames::GrpcFrames;
+    use super::protocol::handshake::Handshake;
+    use super::protocol::messages::{Container, FingerprintAnswer, StatsAnswer};
+
+    const MOST_MESSAGES: usize = 1_000;
+    // What is invalid is an error of the session.
+    let _ = Handshake::parse(&String::from_utf8_lossy(bytes));
+    let mut frames = GrpcFrames::default();
+    frames.push(bytes);
+    let framed = (0..MOST_MESSAGES).map_while(|_| frames.next().ok().flatten());
+    for message in std::iter::once(bytes::Bytes::copy_from_slice(bytes)).chain(framed) {
+        let _ = FingerprintAnswer::decode(message.clone()).map(report::groups);
+        let known = std::collections::BTreeSet::from([DeviceId::new("d0")]);
+        let now = crate::model::units::Timestamp(1);
+        let _ = StatsAnswer::decode(message.clone()).map(|answer| report::readings(answer, &known, now));
+        let _ = Container::decode(message).map(report::reservation);
+    }
+}
+
 /// Adds the exit status and the last line of output to the error.
 fn with_exit(error: PluginError, end: &str, last: Option<String>) -> PluginError {
     if error.fault != PluginFault::Died {

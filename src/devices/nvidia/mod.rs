@@ -208,7 +208,7 @@ impl Nvidia {
     }
 
     /// Lists once, and again on each request.
-    fn list(&self, library: &Arc<Library>) -> Result<(Receiver<Listing>, Sender<()>), PluginError> {
+    fn list(&self, library: &Arc<Library>) -> Result<(Receiver<GpuListing>, Sender<()>), PluginError> {
         let (results, listings) = channel();
         let (request_tx, request_rx) = channel();
         let library = Arc::clone(library);
@@ -226,7 +226,8 @@ impl Nvidia {
     }
 }
 
-type Listing = Result<Vec<(u32, Option<FoundGpu>)>, GpuError>;
+/// The GPUs of the host by index. `None`: one that does not report its identity.
+type GpuListing = Result<Vec<(u32, Option<FoundGpu>)>, GpuError>;
 
 /// The threads end with the run, however it ends.
 impl Drop for NvidiaRun<'_> {

@@ -26,6 +26,18 @@ use crate::model::usage::{Field, Usage};
 use crate::snapshot::{Aggregation, AllocView, Snapshot, TaskView};
 use crate::telemetry::Metrics;
 
+/// What belongs to a network namespace, and not to a cgroup.
+const NETWORK: [Field; 8] = [
+    Field::network_receive_bytes,
+    Field::network_receive_packets,
+    Field::network_receive_errors,
+    Field::network_receive_drops,
+    Field::network_transmit_bytes,
+    Field::network_transmit_packets,
+    Field::network_transmit_errors,
+    Field::network_transmit_drops,
+];
+
 static CONTAINER_ROWS: Rows = Rows::new(
     "container_",
     &["id", "image", "name"],
@@ -355,10 +367,12 @@ fn pod(alloc: &AllocView, snapshot: &Snapshot) -> Option<PeerRow> {
     let of = Some(&alloc.identity).filter(|of| is_named_pod(of))?;
     let cgroup = of.cgroup.as_ref().filter(|_| alloc.aggregation == Aggregation::Cgroup)?;
     let labels = std::iter::once(("id".into(), cgroup.to_string())).chain(pod_labels(alloc, None, host)).collect();
-    let usage = Arc::clone(&alloc.usage);
+    let mut usage = Usage::clone(&alloc.usage);
+    // The rules add up all rows of a pod, and the container that holds its network has the traffic already.
+    NETWORK.into_iter().for_each(|field| usage.set(field, None));
     let memory_soft_limit_bytes = usage.memory_reservation_bytes().filter(|_| is_v1(host));
     let reading = PeerReading {
-        usage,
+        usage: Arc::new(usage),
         seen_at: Some(snapshot.taken_at),
         started_at: of.created_at,
         memory_soft_limit_bytes,

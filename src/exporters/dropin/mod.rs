@@ -33,7 +33,7 @@ pub fn tables() -> [(&'static str, String); 2] {
     let table = |all: Vec<&'static MetricDesc>| {
         let above = std::iter::once("").chain(all.iter().map(|desc| differs(desc)));
         let rows: String = all.iter().zip(above).map(|(desc, above)| row(desc, above)).collect();
-        format!("| name | ours | what differs |\n|---|---|---|\n{rows}")
+        format!("| name | allostat | what differs |\n|---|---|---|\n{rows}")
     };
     [("cadvisor", table(cadvisor::descriptors())), ("nomad", table(nomad::descriptors()))]
 }

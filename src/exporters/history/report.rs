@@ -37,11 +37,11 @@ pub struct ReportQuery {
 pub struct UsageReport {
     pub since: Timestamp,
     pub until: Timestamp,
-    /// Of the oldest end on record, whatever was asked for: of the time before that nothing is known. Absent: none is
-    /// on record.
+    /// Of the oldest recorded end, independent of the query: nothing is known of the time before. Absent: no end is
+    /// recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_record_at: Option<Timestamp>,
-    /// Ends on record that were counted, and allocs that run.
+    /// Recorded ends that were counted, and allocs that run.
     pub ends: u64,
     pub running: u64,
     /// Records that this version cannot read.
@@ -283,7 +283,7 @@ impl ReportRecord<'_> {
     }
 }
 
-/// Promise (Devices): `report` counts each end once; what no record says is absent; it costs about one pass over the
+/// Promise (Devices): `report` counts each end once; what no record has is absent; it costs about one pass over the
 /// records
 #[cfg(test)]
 mod tests {

@@ -23,7 +23,7 @@ use crate::model::task::{Exit, ExitStatus, Failure, Outcome, ServiceResult, Show
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 use crate::snapshot::restarts::reports_outcome;
-use crate::snapshot::{Aggregation, AllocView, ManagedTask, Snapshot, TaskView};
+use crate::snapshot::{Aggregation, AllocView, ManagedTaskLifecycle, Snapshot, TaskView};
 
 /// All allocs.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -97,7 +97,7 @@ pub struct AllocSummary {
     pub health: Option<AllocHealth>,
 }
 
-/// What the list says of a task.
+/// A task in the list.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct TaskSummary {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -348,7 +348,7 @@ fn observed_summary(task: &TaskView, detail: Detail) -> TaskSummary {
 
 /// Of an observed task nothing is reported that only its runtime knows.
 fn task_summary(alloc: &AllocView, known: &TaskIdentity, task: &TaskView, detail: Detail) -> TaskSummary {
-    let Some(ManagedTask { status: task, .. }) = &task.managed else { return observed_summary(task, detail) };
+    let Some(ManagedTaskLifecycle { status: task, .. }) = &task.managed else { return observed_summary(task, detail) };
     let group = alloc.status.as_ref().and_then(|status| status.task_group());
     TaskSummary {
         state: Some(task.state.into()),
@@ -460,7 +460,7 @@ fn task_answer(alloc: &AllocView, known: &TaskIdentity, task: &TaskView, detail:
         all.exits = Some(exits(&task.exits));
         all.cgroup = task.cgroup.clone().filter(|_| is_full);
     }
-    let Some(ManagedTask { status: task, .. }) = &task.managed else { return all };
+    let Some(ManagedTaskLifecycle { status: task, .. }) = &task.managed else { return all };
     all.exits_by_outcome = Some(by(Outcome::ALL.map(Outcome::as_str), task.exit_counts));
     all.exits = Some(exits(&task.exits));
     all.events = Some(task.events.iter().map(|e| event(&detail.event(e))).collect());

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::model::metric::{MetricDesc, Sample, Samples, Value};
 use crate::model::units::Timestamp;
 use crate::snapshot::agent::{self, PROCESS_RESIDENT, PROCESS_START};
-use crate::snapshot::{Snapshot, TickBefore};
+use crate::snapshot::{PreviousTick, Snapshot};
 
 /// CPU states in which a CPU does no work for this host.
 const NOT_BUSY: [&str; 3] = ["idle", "iowait", "steal"];
@@ -113,7 +113,7 @@ fn busy_ns(host: &Samples) -> Option<u64> {
 
 /// CPU time since the tick before, in cores. `None`: either is not known.
 #[expect(clippy::cast_precision_loss, reason = "for the eye")]
-fn rate(snapshot: &Snapshot, before: impl Fn(&TickBefore) -> Option<u64>, now: Option<u64>) -> Option<f64> {
+fn rate(snapshot: &Snapshot, before: impl Fn(&PreviousTick) -> Option<u64>, now: Option<u64>) -> Option<f64> {
     let tick = snapshot.before.as_ref()?;
     let took = snapshot.ticked_at.since(tick.at).0;
     let used = now?.checked_sub(before(tick)?)?;
@@ -149,7 +149,7 @@ mod tests {
         snapshot.host = cpu(13, 40);
         assert!(usage(&snapshot).cpu_busy_cores.is_none() && agent(&snapshot).cpu_cores.is_none());
         snapshot.before =
-            Some(Arc::new(TickBefore { at: Timestamp(10 * SECOND), host: cpu(10, 30), own_cpu_ns: None }));
+            Some(Arc::new(PreviousTick { at: Timestamp(10 * SECOND), host: cpu(10, 30), own_cpu_ns: None }));
         snapshot.ticked_at = Timestamp(12 * SECOND);
         assert_eq!(usage(&snapshot).cpu_busy_cores, Some(1.5));
         assert!(agent(&snapshot).cpu_cores.is_none(), "absent is not 0");

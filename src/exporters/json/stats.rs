@@ -40,7 +40,7 @@ pub struct AllocStats {
     pub measured_tasks: usize,
     pub total_tasks: usize,
     pub usage: Usage,
-    /// Fields of `usage` that have no value; `/v1/catalogue` says when and why. Absent in the history.
+    /// Fields of `usage` that have no value; `/v1/catalogue` has the conditions. Absent in the history.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub absent: Option<Vec<&'static str>>,
     /// By name.

@@ -21,7 +21,7 @@ use crate::model::stat::{StatObject, StatReading, StatValue};
 use crate::model::task::{TaskState, TaskStatus};
 use crate::model::units::{Nanos, Timestamp, Unit};
 use crate::model::usage::{Field, Usage};
-use crate::snapshot::{Aggregation, AllocView, ManagedTask, Snapshot, TaskView};
+use crate::snapshot::{Aggregation, AllocView, ManagedTaskLifecycle, Snapshot, TaskView};
 
 fn shown_devices(snapshot: &Snapshot, detail: Detail) -> Value {
     json!(super::devices::all(snapshot, detail))
@@ -299,7 +299,7 @@ fn alloc_without_devices_has_no_device_stats() {
     assert_eq!(nomad["ResourceUsage"]["DeviceStats"], json!([]));
 }
 
-/// Promise (Devices): Nomad's shape has the same values as ours, groups and instances once
+/// Promise (Devices): Nomad's shape has the same values as the API, groups and instances once
 #[test]
 fn nomad_stats_equal_our_stats_for_each_value() {
     let snapshot = host();
@@ -462,10 +462,10 @@ fn changed(alloc: &AllocView, change: impl FnOnce(&mut TaskView)) -> Arc<AllocVi
 }
 
 /// One of ours, in a state since this moment.
-fn managed(state: TaskState, since: u64) -> ManagedTask {
+fn managed(state: TaskState, since: u64) -> ManagedTaskLifecycle {
     let new = TaskStatus::new("x".into(), "mock".into(), None, Timestamp(since));
     let status = Arc::new(TaskStatus { state, ..new });
-    ManagedTask { status, finished_dwells: [Nanos::ZERO; 6], until: Timestamp(since) }
+    ManagedTaskLifecycle { status, finished_dwells: [Nanos::ZERO; 6], until: Timestamp(since) }
 }
 
 #[test]

@@ -116,7 +116,7 @@ fn reason_of(answer: &HttpResponse) -> String {
         String::from_utf8(answer.body.to_vec()).unwrap_or_default()
     };
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    line.chars().filter(|c| !c.is_control()).take(LONGEST).collect()
+    log_text(&line.chars().filter(|c| !c.is_control()).take(LONGEST).collect::<String>())
 }
 
 /// In seconds, or the time of day at which to come again: RFC 9110, 10.2.3. `None` of anything else.

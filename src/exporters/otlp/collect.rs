@@ -14,7 +14,7 @@ use opentelemetry_proto::tonic::metrics::v1::ResourceMetrics;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
 use super::message::{
-    Attributes, HistogramObservations, PointValue, Series, SeriesPoint, exemplar_message, message, seconds,
+    HistogramObservations, PointAttributes, PointValue, Series, SeriesPoint, exemplar_message, message, seconds,
 };
 use super::names::{self, Instrument, OF_RESOURCES, SeriesNaming};
 use super::resource::{HostIdentity, instance};
@@ -215,7 +215,7 @@ impl<'w> ConventionSeries<'w> {
     }
 
     /// Of the device that a cell names.
-    fn named(&self, cell: &Attributes) -> Option<usize> {
+    fn named(&self, cell: &PointAttributes) -> Option<usize> {
         let (_, id) = cell.iter().find(|(key, _)| *key == names::DEVICE_ID)?;
         self.devices.get(id.as_str()).copied()
     }
@@ -232,7 +232,7 @@ impl<'w> ConventionSeries<'w> {
         row.map_or(self.walk.snapshot.taken_at, |row| row.read_at)
     }
 
-    fn attributes(&self, head: &Head<'_>, row: usize, cell: &Attributes) -> Attributes {
+    fn attributes(&self, head: &Head<'_>, row: usize, cell: &PointAttributes) -> PointAttributes {
         let Some(row) = self.row(head.rows, row) else { return Arc::clone(cell) };
         let info: &[_] = if head.desc.kind == Kind::Info { &row.info } else { &[] };
         let hardware = row.hardware.iter().filter(|_| names::is_of_hardware(head.desc));
@@ -243,7 +243,7 @@ impl<'w> ConventionSeries<'w> {
         row.labels.iter().chain(info).chain(cell.iter()).cloned().chain(hardware).collect()
     }
 
-    fn cells(head: &Head<'_>) -> Vec<Attributes> {
+    fn cells(head: &Head<'_>) -> Vec<PointAttributes> {
         let apart = names::apart(head.desc);
         let of = |labels: &Labels<'_>| {
             let own = labels.iter().filter(|(_, value)| !value.is_empty());

@@ -67,6 +67,7 @@ pub(super) type Notes = Vec<(u128, Option<Vec<u8>>)>;
 
 /// Concurrency: one owner.
 pub(super) struct DeltaState {
+    destination: String,
     log: KeyedLog,
     temporality: Temporality,
     /// Of sums that began before, it is not known what was exported.
@@ -75,9 +76,16 @@ pub(super) struct DeltaState {
 
 impl DeltaState {
     /// `has_exported`: the collector had points before, of whatever kind. `next`: of the queue's batches.
-    pub fn open(path: &Path, temporality: Temporality, has_exported: bool, next: u64, now: Timestamp) -> DeltaState {
+    pub fn open(
+        destination: &str,
+        path: &Path,
+        temporality: Temporality,
+        has_exported: bool,
+        next: u64,
+        now: Timestamp,
+    ) -> DeltaState {
         let (log, state) = KeyedLog::open(path);
-        let mut delta = DeltaState { log, temporality, unknown_before: 0 };
+        let mut delta = DeltaState { destination: destination.to_owned(), log, temporality, unknown_before: 0 };
         let last = |value: &[u8]| LastPoint::decode(value).unwrap_or_default();
         let all = || delta.log.values().filter(|(key, _)| *key != UNKNOWN);
         let is_ahead = all().any(|(_, value)| last(value).batch >= next);
@@ -100,7 +108,10 @@ impl DeltaState {
 
     fn forget(&mut self, mut removed: Notes, unknown_before: Option<u64>) {
         if let Some(at) = unknown_before {
-            tracing::warn!("last exported points unknown; sums are exported from their next point");
+            tracing::warn!(
+                destination = self.destination,
+                "last exported points unknown; sums are exported from their next point"
+            );
             self.unknown_before = at;
             removed.push((UNKNOWN, Some(at.to_le_bytes().to_vec())));
         }
@@ -250,7 +261,8 @@ impl DeltaState {
             return;
         }
         if let Err(error) = self.log.commit(notes) {
-            tracing::error!(error = error.to_string(), "failed to persist the last exported points");
+            let destination = &self.destination;
+            tracing::error!(destination, error = error.to_string(), "failed to persist the last exported points");
         }
     }
 }
@@ -382,7 +394,7 @@ mod tests {
     }
 
     fn opened(dir: &Path, has_exported: bool, next: u64) -> DeltaState {
-        DeltaState::open(&dir.join("exported"), Temporality::Delta, has_exported, next, Timestamp(50_000))
+        DeltaState::open("c", &dir.join("exported"), Temporality::Delta, has_exported, next, Timestamp(50_000))
     }
 
     #[derive(Debug, Clone)]
@@ -519,7 +531,7 @@ mod tests {
     fn low_memory_is_of_histograms_alone_and_an_end_is_exported_and_forgotten() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("exported");
-        let mut delta = DeltaState::open(&path, Temporality::LowMemory, false, 1, Timestamp(1));
+        let mut delta = DeltaState::open("c", &path, Temporality::LowMemory, false, 1, Timestamp(1));
         let mut first = request(100, 50, 7);
         let notes = delta.convert(1, &mut first);
         delta.note(&notes);

@@ -12,7 +12,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 
 use super::collect::{Endings, began, start};
 use super::message::{
-    Attributes, HistogramObservations, PointValue, Series, SeriesPoint, exemplar_message, message, seconds,
+    HistogramObservations, PointAttributes, PointValue, Series, SeriesPoint, exemplar_message, message, seconds,
 };
 use super::names::{self, SeriesNaming};
 use super::resource::HostIdentity;
@@ -43,9 +43,9 @@ struct ExposedSeries<'w, E> {
 }
 
 struct RowAttributes {
-    own: Attributes,
+    own: PointAttributes,
     /// With those of its info family.
-    all: Attributes,
+    all: PointAttributes,
     since: Option<Timestamp>,
 }
 
@@ -197,7 +197,7 @@ fn cells(head: &Head<'_>) -> Vec<Vec<(String, String)>> {
 }
 
 /// Shared by all families without labels of their own.
-fn joined(row: &Attributes, cell: &[(String, String)]) -> Attributes {
+fn joined(row: &PointAttributes, cell: &[(String, String)]) -> PointAttributes {
     let is_own = |key: &str| cell.iter().any(|(name, _)| name == key);
     match cell {
         [] => Arc::clone(row),

@@ -71,11 +71,11 @@ impl LifecycleMaker {
 
     /// Behind which event to begin: traces hear again what they may not have kept. `newest`: the newest event that
     /// there is.
-    pub fn from(&mut self, newest: u64) -> u64 {
+    pub fn from(&mut self, destination: &str, newest: u64) -> u64 {
         if self.queued > newest {
             // The agent's state was lost, or is an older one: rather twice than never.
             let queued = self.queued;
-            tracing::warn!(queued, newest, "event numbers restarted; all stored events are pushed again");
+            tracing::warn!(destination, queued, newest, "event numbers restarted; all stored events are pushed again");
             self.queued = 0;
         }
         if self.traces.is_some() { 0 } else { self.queued }
@@ -110,7 +110,7 @@ impl LifecycleMaker {
         }
         self.queued = self.queued.max(last);
         if let (Some(traces), Some(notes)) = (&mut self.traces, notes) {
-            traces.keep(notes, |id| find(id).is_some());
+            traces.keep(outbox.destination(), notes, |id| find(id).is_some());
         }
     }
 
@@ -186,18 +186,22 @@ pub(super) async fn run(
     mut snapshots: Snapshots,
 ) {
     let newest = events.since(u64::MAX, 0).newest;
-    let mut reader = events.follow(maker.from(newest));
+    let mut reader = events.follow(maker.from(outbox.destination(), newest));
     while let Some(items) = reader.next(EVENTS).await {
         let Some(snapshot) = known(&items, &mut snapshots).await else { return };
-        let outbox = Arc::clone(&outbox);
+        let queue = Arc::clone(&outbox);
         let work = move || {
-            maker.push(&items, &snapshot, &outbox);
+            maker.push(&items, &snapshot, &queue);
             maker
         };
         match tokio::task::spawn_blocking(work).await {
             Ok(again) => maker = again,
             Err(error) => {
-                tracing::error!(error = error.to_string(), "pushing of events stopped");
+                tracing::error!(
+                    destination = outbox.destination(),
+                    error = error.to_string(),
+                    "pushing of events stopped"
+                );
                 return;
             }
         }
@@ -235,9 +239,9 @@ mod tests {
     fn queued_otlp_items_are_not_made_again_unless_event_numbers_restart() {
         let dir = tempfile::tempdir().unwrap();
         let opened = |signal| LifecycleMaker::open(signal, HostIdentity::default(), Compression::Gzip, dir.path(), 500);
-        assert_eq!(opened(OtlpSignal::Logs).from(500), 500);
-        assert_eq!(opened(OtlpSignal::Logs).from(499), 0);
+        assert_eq!(opened(OtlpSignal::Logs).from("c", 500), 500);
+        assert_eq!(opened(OtlpSignal::Logs).from("c", 499), 0);
         let mut traces = opened(OtlpSignal::Traces);
-        assert_eq!((traces.from(700), traces.queued), (0, 500), "it hears them, and makes nothing");
+        assert_eq!((traces.from("c", 700), traces.queued), (0, 500), "it hears them, and makes nothing");
     }
 }

@@ -26,14 +26,14 @@ use crate::model::units::{Nanos, Unit};
 /// There is no value: `FLAG_NO_RECORDED_VALUE_MASK`.
 pub const NO_RECORDED_VALUE: u32 = 1;
 
-/// Names and values.
-pub(super) type Attributes = Arc<[(String, String)]>;
+/// Attributes of a point: names and values.
+pub(super) type PointAttributes = Arc<[(String, String)]>;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Series {
     pub desc: &'static MetricDesc,
     pub naming: SeriesNaming,
-    pub attributes: Attributes,
+    pub attributes: PointAttributes,
 }
 
 pub(super) struct SeriesPoint {

@@ -112,7 +112,8 @@ async fn to(opening: LaneSetup, mut sender: Sender, snapshots: Snapshots, events
             collect_all((&config, selected), identity, &outbox.0, &metrics, &snapshots).await;
         }
         OtlpSignal::WorkloadLogs => {
-            let open = move || WorkloadMaker::open(&config, identity, (&data_dir, &dir), queued + 1, metrics);
+            let name = outbox.0.destination().to_owned();
+            let open = move || WorkloadMaker::open(&name, &config, identity, (&data_dir, &dir), queued + 1, metrics);
             let Ok(maker) = tokio::task::spawn_blocking(open).await else { return };
             workload_logs::run(maker, Arc::clone(&outbox.0), snapshots).await;
         }
@@ -172,6 +173,7 @@ fn open(opening: &LaneSetup) -> (Queue, Option<DeltaState>) {
             None
         }
         temporality => Some(DeltaState::open(
+            name,
             &taken_sums,
             temporality,
             queue.ledger().exported > 0,
@@ -231,7 +233,7 @@ async fn collect_all(
             (batches.end(), endings)
         };
         let Ok((batches, again)) = tokio::task::spawn_blocking(work).await else {
-            tracing::error!("collecting points failed");
+            tracing::error!(destination = outbox.destination(), "collecting points failed");
             return;
         };
         endings = again;

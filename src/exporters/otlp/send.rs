@@ -120,7 +120,7 @@ mod tests {
 
     /// Bytes on a real connection: now and then an answer, most often none.
     ///
-    /// Promise (Input validation): No answer of a collector breaks the exporter, and each means what its status says
+    /// Promise (Input validation): No answer of a collector breaks the exporter, and each means what its status means
     #[test]
     fn no_bytes_on_a_connection_panic_the_sender() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

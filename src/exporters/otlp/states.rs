@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::message::{Attributes, PointValue, Series, SeriesPoint};
+use super::message::{PointAttributes, PointValue, Series, SeriesPoint};
 use crate::model::metric::Value;
 
 const FILE_SYSTEM: &str = "system.filesystem.state";
@@ -46,7 +46,7 @@ pub(super) fn complete(points: &mut Vec<SeriesPoint>) {
 }
 
 /// Which of the two states a point has, and its other attributes.
-fn state(point: &SeriesPoint) -> Option<(&'static str, Attributes)> {
+fn state(point: &SeriesPoint) -> Option<(&'static str, PointAttributes)> {
     let key = match point.series.desc.otlp?.name {
         "system.filesystem.usage" => FILE_SYSTEM,
         "system.paging.usage" => PAGING,
@@ -56,7 +56,7 @@ fn state(point: &SeriesPoint) -> Option<(&'static str, Attributes)> {
     Some((key, rest))
 }
 
-fn values(points: &[SeriesPoint], name: &str) -> BTreeMap<Attributes, u64> {
+fn values(points: &[SeriesPoint], name: &str) -> BTreeMap<PointAttributes, u64> {
     let those = points.iter().filter(|point| point.series.desc.otlp.is_some_and(|otlp| otlp.name == name));
     those.filter_map(|point| Some((Arc::clone(&point.series.attributes), number(point)?))).collect()
 }

@@ -184,7 +184,7 @@ impl Traces {
 
     /// What was heard is durable when it returns. `is_known`: allocs that have ended and are not known any more are
     /// forgotten.
-    pub fn keep(&mut self, notes: TraceNotes, is_known: impl Fn(&AllocId) -> bool) {
+    pub fn keep(&mut self, destination: &str, notes: TraceNotes, is_known: impl Fn(&AllocId) -> bool) {
         let removed = self.log.values().filter_map(|(key, value)| {
             let open = OpenTrace::decode(value).ok()?;
             (open.has_ended && !is_known(&open.alloc.as_str().into())).then_some((key, None))
@@ -195,7 +195,7 @@ impl Traces {
             return;
         }
         if let Err(error) = self.log.commit(&changes) {
-            tracing::error!(error = error.to_string(), "failed to persist open traces");
+            tracing::error!(destination, error = error.to_string(), "failed to persist open traces");
         }
     }
 }
@@ -539,7 +539,7 @@ mod tests {
         for events in batches {
             let mut traces = Traces::open(&dir.join("open"));
             let (made, notes) = traces.observe(events, |_| None);
-            traces.keep(notes, |_| true);
+            traces.keep("c", notes, |_| true);
             all.extend(made.into_iter().map(|(_, made)| made.span));
         }
         all.into_iter().map(|span| (span.name, span.start_time_unix_nano, span.end_time_unix_nano)).collect()
@@ -662,7 +662,7 @@ mod tests {
         for events in all.chunks(777) {
             let mut traces = Traces::open(&dir.path().join("open"));
             let (spans, notes) = traces.observe(events, |_| None);
-            traces.keep(notes, |_| true);
+            traces.keep("c", notes, |_| true);
             made.extend(spans.into_iter().map(|(_, made)| made.span));
         }
         let mut traces: BTreeMap<Vec<u8>, Vec<Span>> = BTreeMap::new();

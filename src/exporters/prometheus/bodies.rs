@@ -12,7 +12,7 @@ use flate2::write::GzEncoder;
 
 use super::body_stream::{BodyStream, PIECE};
 use super::encode::{Encoder, write};
-use super::page::Sink;
+use super::page::PageSink;
 use super::precompute::Visits;
 use crate::exporters::walk::{Filter, Selection, Walk};
 use crate::model::answer::{Encoding, Format};
@@ -181,7 +181,7 @@ impl Bodies {
         format: Format,
         filter: &Filter,
         page: Vec<u8>,
-        full: Sink<'_>,
+        full: PageSink<'_>,
     ) -> (Vec<u8>, usize) {
         let walk = Walk::new(snapshot, &self.metrics, filter);
         // Held no longer than this: its reader may be slow.

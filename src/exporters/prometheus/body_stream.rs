@@ -14,7 +14,7 @@ use bytes::Bytes;
 use thiserror::Error;
 use tokio::sync::mpsc;
 
-use super::page::Sink;
+use super::page::PageSink;
 use crate::telemetry::lock;
 
 /// Of one page: as much as stays in a processor's own cache beside the labels and values that are written on it.
@@ -55,7 +55,7 @@ impl BodyStream {
     ///
     /// Panics outside a tokio runtime.
     pub(super) fn begin(
-        write: impl FnOnce(Vec<u8>, Sink<'_>) -> (Vec<u8>, usize) + Send + 'static,
+        write: impl FnOnce(Vec<u8>, PageSink<'_>) -> (Vec<u8>, usize) + Send + 'static,
         done: impl FnOnce(Duration) + Send + 'static,
     ) -> BodyStream {
         let (sender, pieces) = mpsc::channel(WAITING);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     /// Writes `pages` pages, each full of its number.
-    fn pages(pages: u8) -> impl FnOnce(Vec<u8>, Sink<'_>) -> (Vec<u8>, usize) + Send {
+    fn pages(pages: u8) -> impl FnOnce(Vec<u8>, PageSink<'_>) -> (Vec<u8>, usize) + Send {
         move |mut page, full| {
             for number in 0..pages {
                 page.fill(number);

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::labels::{AllocLabels, Blocks, LabelCache, RowLabelText, WorkloadLabels, close};
-use super::page::{PageBuffer, Sink, TextPiece};
+use super::page::{PageBuffer, PageSink, TextPiece};
 use super::{body_info, exemplar, header, protobuf};
 use crate::exporters::walk::{Head, HistogramPoint, Labels, Listener, PageSource, Point, Rows, WORKLOAD_ROWS, Walk};
 use crate::model::answer::Format;
@@ -51,7 +51,7 @@ pub fn write(
     format: Format,
     labels: &BodyLabels,
     bytes: Vec<u8>,
-    sink: Option<Sink<'_>>,
+    sink: Option<PageSink<'_>>,
 ) -> (Vec<u8>, usize) {
     match format {
         Format::Protobuf => protobuf::write(walk, bytes, sink),

@@ -12,7 +12,7 @@ use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, JobId, TaskName};
 use crate::model::metric::Kind;
 use crate::model::units::Timestamp;
-use crate::snapshot::{Aggregation, AllocView, WorkloadView};
+use crate::snapshot::{Aggregation, AllocView, WorkloadTaskView};
 
 /// Label values: backslash, quote and newline are escaped, in both formats alike.
 pub(super) fn escape_value(out: &mut String, value: &str) {
@@ -150,7 +150,7 @@ impl LabelCache {
         labels
     }
 
-    pub(super) fn workload(&mut self, view: &WorkloadView) -> Arc<WorkloadLabels> {
+    pub(super) fn workload(&mut self, view: &WorkloadTaskView) -> Arc<WorkloadLabels> {
         let stamp = self.stamp;
         let render = || (stamp, Arc::new(WorkloadLabels::render(view)));
         let entry =
@@ -192,7 +192,7 @@ impl RowLabelText {
 }
 
 impl WorkloadLabels {
-    fn render(view: &WorkloadView) -> WorkloadLabels {
+    fn render(view: &WorkloadTaskView) -> WorkloadLabels {
         let subject = RowSubject::workload(view);
         let seconds = |at: Timestamp| format!("{}.{:09}\n", at.0 / 1_000_000_000, at.0 % 1_000_000_000);
         let since = subject.since.map(|at| TextPiece::new(&seconds(at)));

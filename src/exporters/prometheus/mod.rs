@@ -24,7 +24,7 @@ use crate::model::metric::MetricDesc;
 pub use bodies::{Bodies, compressed};
 pub use body_stream::{BodyStart, BodyStream, BrokenOff, PieceWriter};
 pub use encode::{BodyLabels, Encoder, write};
-pub use page::Sink;
+pub use page::PageSink;
 
 pub use crate::model::answer::{Encoding, Format};
 

@@ -39,7 +39,7 @@ impl TextPiece {
 }
 
 /// Takes a full page and how much of it is text, and gives the next one: any bytes, initialised.
-pub type Sink<'s> = &'s mut dyn FnMut(Vec<u8>, usize) -> Vec<u8>;
+pub type PageSink<'s> = &'s mut dyn FnMut(Vec<u8>, usize) -> Vec<u8>;
 
 #[derive(Default)]
 pub(super) struct PageBuffer<'s> {
@@ -50,12 +50,12 @@ pub(super) struct PageBuffer<'s> {
     family: usize,
     /// Where its first sample does; `None`: its header is being written.
     samples: Option<usize>,
-    sink: Option<Sink<'s>>,
+    sink: Option<PageSink<'s>>,
 }
 
 impl<'s> PageBuffer<'s> {
     /// Writes on `bytes` from the start; what stands there is overwritten.
-    pub(super) fn on(bytes: Vec<u8>, sink: Option<Sink<'s>>) -> PageBuffer<'s> {
+    pub(super) fn on(bytes: Vec<u8>, sink: Option<PageSink<'s>>) -> PageBuffer<'s> {
         PageBuffer { bytes, sink, ..PageBuffer::default() }
     }
     /// The bytes that were not handed over, and how many of them are text.

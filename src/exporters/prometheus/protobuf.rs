@@ -17,7 +17,7 @@ use super::messages::{
     BucketMessage, BucketSpan, CounterValue, ExemplarMessage, FamilyHead, GaugeValue, HistogramValue, LABEL, LabelPair,
     METRIC, MetricType, MetricValue, TimestampMessage,
 };
-use super::page::Sink;
+use super::page::PageSink;
 use super::{body_info, exemplar, header};
 use crate::exporters::walk::{Head, HistogramPoint, Listener, PageSource, Point, Rows, Walk, written};
 use crate::model::answer::Format;
@@ -27,7 +27,7 @@ use crate::model::units::Timestamp;
 
 /// Writes a whole body over what stands in `bytes`. Family by family to the sink, where there is one; gives the rest
 /// and its length.
-pub(super) fn write(walk: &Walk<'_>, mut bytes: Vec<u8>, sink: Option<Sink<'_>>) -> (Vec<u8>, usize) {
+pub(super) fn write(walk: &Walk<'_>, mut bytes: Vec<u8>, sink: Option<PageSink<'_>>) -> (Vec<u8>, usize) {
     bytes.clear();
     let mut body = Messages { out: bytes, sink, family: Vec::new(), walk, rows: Vec::new(), counts: Vec::new() };
     body_info::profile(&mut body, walk);
@@ -48,7 +48,7 @@ pub(super) fn encode_page(walk: &Walk<'_>, page: &impl PageSource) -> Vec<u8> {
 
 struct Messages<'a, 's> {
     out: Vec<u8>,
-    sink: Option<Sink<'s>>,
+    sink: Option<PageSink<'s>>,
     /// The one that is being written: its length comes first.
     family: Vec<u8>,
     walk: &'a Walk<'a>,

@@ -174,7 +174,7 @@ pub static CHECK_FAILURES: MetricDesc = MetricDesc::counter(
 pub static CHECK_RESTARTS: MetricDesc = MetricDesc::counter(
     "allostat_check_restarts_total",
     Unit::None,
-    "Restarts that the health check asked for (check_restart); since the agent started.",
+    "Restarts that the health check requested (check_restart); since the agent started.",
     &["alloc_id", "workload", "service_name", "check"],
 )
 .from_profile(Profile::Standard)

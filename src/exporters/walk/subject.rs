@@ -6,7 +6,7 @@ use crate::model::alloc::{AllocIdentity, AllocSource, Measured, TaskIdentity};
 use crate::model::host::NodeInfo;
 use crate::model::text::label_path;
 use crate::model::units::Timestamp;
-use crate::snapshot::{AllocView, ParentView, TaskView, WorkloadView};
+use crate::snapshot::{AllocView, ParentView, TaskView, WorkloadTaskView};
 
 /// Label names and values, in the order in which they are shown. An empty value is the same as no label.
 pub type Labels<'a> = Vec<(&'a str, &'a str)>;
@@ -78,7 +78,7 @@ impl<'a> RowSubject<'a> {
         }
     }
 
-    pub fn workload(view: &'a WorkloadView) -> RowSubject<'a> {
+    pub fn workload(view: &'a WorkloadTaskView) -> RowSubject<'a> {
         RowSubject {
             labels: vec![
                 ("task", view.task.as_str()),

@@ -9,7 +9,7 @@ use super::rows::{ALLOC_ROWS, TASK_ROWS, Walk};
 use crate::model::metric::Value;
 use crate::model::task::{ShownState, TaskState};
 use crate::snapshot::restarts::{self, knows_outcome};
-use crate::snapshot::{AllocView, ManagedTask, TaskView};
+use crate::snapshot::{AllocView, ManagedTaskLifecycle, TaskView};
 
 /// What they say is in the info of their subjects.
 pub(super) fn infos(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
@@ -54,7 +54,7 @@ pub(super) fn states(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     out.all(&TASK_STATE_SINCE, &TASK_ROWS, SINGLE, views().map(|task| [since(task)]));
     let started = |task: &TaskView| plain(Value::Nanos(task.started_at?.0));
     out.all(&TASK_START_TIME, &TASK_ROWS, SINGLE, views().map(|task| [started(task)]));
-    let time_in = |task: &ManagedTask, state| plain(Value::Nanos(task.time_in(state, steady_at).0));
+    let time_in = |task: &ManagedTaskLifecycle, state| plain(Value::Nanos(task.time_in(state, steady_at).0));
     let dwells = tasks().map(|task| TaskState::ALL.map(|state| time_in(task?, state)));
     out.all(&TASK_TIME_IN_STATE, &TASK_ROWS, &states, dwells);
     let reasons = by("reason", restarts::REASONS);

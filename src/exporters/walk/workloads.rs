@@ -17,22 +17,22 @@ use crate::model::metric::{Exemplar, MetricDesc, Value};
 use crate::model::task::{LostOutput, Outcome};
 use crate::model::totals::LatestExemplars;
 use crate::model::units::{Nanos, Timestamp};
-use crate::snapshot::WorkloadView;
+use crate::snapshot::WorkloadTaskView;
 use crate::snapshot::failed::FailureCounts;
 use crate::snapshot::restarts::{self, reports_outcome};
 use crate::telemetry::durations::{self, Durations, KILLS, STARTS};
 
 pub(super) fn walk(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
-    let views: Vec<&WorkloadView> = walk.snapshot.workloads.iter().map(|view| &**view).collect();
+    let views: Vec<&WorkloadTaskView> = walk.snapshot.workloads.iter().map(|view| &**view).collect();
     let reasons = by("reason", restarts::REASONS);
     let info = &walk.snapshot.info;
-    let is_end_known = |view: &WorkloadView| info.can(KERNEL_ENDS) || is_end_reported_by_runtime(view);
+    let is_end_known = |view: &WorkloadTaskView| info.can(KERNEL_ENDS) || is_end_reported_by_runtime(view);
     let restarts = views.iter().map(|view| view.restarts(is_end_known(view)).map(|n| int(n?)));
     out.all(&WORKLOAD_RESTARTS, &WORKLOAD_ROWS, &reasons, restarts);
     exits(out, &views);
     let kinds = by("event", EventKind::ALL.iter().map(|kind| kind.label()));
     // Born at 0: an event that has not happened was seen no times.
-    let times = |view: &WorkloadView, kind: &EventKind| view.ended.events.get(kind.label()).map_or(0, |n| *n);
+    let times = |view: &WorkloadTaskView, kind: &EventKind| view.ended.events.get(kind.label()).map_or(0, |n| *n);
     let events = views
         .iter()
         .map(|view| EventKind::ALL.iter().map(move |kind| int(times(view, kind)).filter(|_| !view.observed)));
@@ -60,22 +60,22 @@ fn with_exemplar(n: u64, exemplar: Option<&Exemplar>) -> Option<Point<'_>> {
 
 /// The latest exit, kill ... of it, as `of` picks it.
 fn latest<'a>(
-    view: &'a WorkloadView,
+    view: &'a WorkloadTaskView,
     of: impl Fn(&'a LatestExemplars) -> Option<&'a Exemplar>,
 ) -> Option<&'a Exemplar> {
     view.ended.latest.as_deref().and_then(of)
 }
 
 /// Its runtime reports how its tasks end.
-fn is_end_reported_by_runtime(view: &WorkloadView) -> bool {
+fn is_end_reported_by_runtime(view: &WorkloadTaskView) -> bool {
     view.source.is_some_and(reports_outcome)
 }
 
 /// Of observed workloads only some runtimes report how they end: what none reports has not happened 0 times, but
 /// unseen.
-fn exits(out: &mut Families<'_, impl Listener>, views: &[&WorkloadView]) {
+fn exits(out: &mut Families<'_, impl Listener>, views: &[&WorkloadTaskView]) {
     let unknown = Outcome::Unknown.index();
-    let is_end_known = |view: &WorkloadView| {
+    let is_end_known = |view: &WorkloadTaskView| {
         let mut known = view.ended.exits.iter().enumerate().filter(|(outcome, _)| *outcome != unknown);
         !view.observed || is_end_reported_by_runtime(view) || known.any(|(_, n)| *n > 0)
     };

@@ -45,7 +45,7 @@ fn resolve(host: &str) -> io::Result<Vec<IpAddr>> {
 }
 
 /// The error as its kind and text: an `io::Error` has one owner.
-type Answer = Result<Arc<[IpAddr]>, (io::ErrorKind, String)>;
+type ResolvedHost = Result<Arc<[IpAddr]>, (io::ErrorKind, String)>;
 
 /// Resolves host names on its own threads, and remembers the addresses.
 struct NameCache {
@@ -58,8 +58,8 @@ struct NameCache {
 struct NameQueries {
     waiting: VecDeque<String>,
     /// From the first question for a name to its answer.
-    pending: HashMap<String, watch::Sender<Option<Answer>>>,
-    answered: HashMap<String, (Answer, Instant)>,
+    pending: HashMap<String, watch::Sender<Option<ResolvedHost>>>,
+    answered: HashMap<String, (ResolvedHost, Instant)>,
     threads: usize,
 }
 
@@ -79,7 +79,7 @@ impl NameCache {
     }
 
     /// What is known, or where the answer arrives.
-    fn query(self: &Arc<Self>, host: &str) -> io::Result<Result<Answer, watch::Receiver<Option<Answer>>>> {
+    fn query(self: &Arc<Self>, host: &str) -> io::Result<Result<ResolvedHost, watch::Receiver<Option<ResolvedHost>>>> {
         let mut state = self.lock();
         if let Some((answer, at)) = state.answered.get(host)
             && at.elapsed() < FRESH
@@ -138,7 +138,7 @@ impl NameCache {
 }
 
 /// Whether a caller still waits; if not, the question is forgotten.
-fn has_waiters(pending: &mut HashMap<String, watch::Sender<Option<Answer>>>, host: &str) -> bool {
+fn has_waiters(pending: &mut HashMap<String, watch::Sender<Option<ResolvedHost>>>, host: &str) -> bool {
     let is_selected = pending.get(host).is_some_and(|pending| pending.receiver_count() > 0);
     if !is_selected {
         pending.remove(host);
@@ -157,7 +157,7 @@ impl NameQueries {
         None
     }
 
-    fn close(&mut self, host: String, answer: Answer) {
+    fn close(&mut self, host: String, answer: ResolvedHost) {
         if let Some(pending) = self.pending.remove(&host) {
             pending.send_replace(Some(answer.clone()));
         }

@@ -15,12 +15,15 @@ use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
+};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::{Address, HttpError};
+use crate::host::subject_name::{is_host, subject_name};
 use crate::host::{access, untrusted};
 use crate::telemetry::chain;
 
@@ -112,7 +115,7 @@ impl TlsFiles {
 }
 
 /// Verifies as webpki does; beyond that a server may show a certificate that the user named as an authority, as
-/// `openssl req -x509` makes them (basicConstraints CA:TRUE). curl does the same.
+/// `openssl req -x509` makes them: basicConstraints CA:TRUE, and a name in the subject alone. curl does the same.
 #[derive(Debug)]
 struct OwnCertificate {
     verifier: Arc<WebPkiServerVerifier>,
@@ -129,10 +132,8 @@ impl ServerCertVerifier for OwnCertificate {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         match self.verifier.verify_server_cert(shown, between, name, ocsp, now) {
-            // webpki checks the validity period before it gives this reason, and the name only after it.
-            Err(error) if is_of_authority(&error) && self.own.iter().any(|own| own.as_ref() == shown.as_ref()) => {
-                verify_server_name(&ParsedCertificate::try_from(shown)?, name)?;
-                Ok(ServerCertVerified::assertion())
+            Err(error) if self.own.iter().any(|own| own.as_ref() == shown.as_ref()) => {
+                verify_own(error, shown, name).map(|()| ServerCertVerified::assertion())
             }
             verified => verified,
         }
@@ -156,6 +157,55 @@ impl ServerCertVerifier for OwnCertificate {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.verifier.supported_verify_schemes()
     }
+}
+
+/// Of a certificate that the user named: whether it is valid for `name` although webpki refused it with this error.
+fn verify_own(refused: Error, shown: &CertificateDer<'_>, name: &ServerName<'_>) -> Result<(), Error> {
+    let refused = if is_of_authority(&refused) {
+        // webpki checks the validity period before it gives this reason, and purposes and names only after it.
+        verify_purpose(shown)?;
+        match verify_server_name(&ParsedCertificate::try_from(shown)?, name) {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        }
+    } else {
+        refused
+    };
+    match subject_name(shown).filter(|_| is_of_name(&refused)) {
+        Some(subject) if is_host(&subject, name) => Ok(()),
+        Some(subject) => {
+            let wrong = WrongSubject { subject, name: name.to_owned() };
+            Err(Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(wrong)))))
+        }
+        None => Err(refused),
+    }
+}
+
+/// A certificate that lists its purposes must list that of a server.
+fn verify_purpose(shown: &CertificateDer<'_>) -> Result<(), CertificateError> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(shown).map_err(|_| CertificateError::BadEncoding)?;
+    let purposes = parsed.extended_key_usage().map_err(|_| CertificateError::BadEncoding)?;
+    let is_server = purposes.is_none_or(|purposes| purposes.value.server_auth);
+    if is_server { Ok(()) } else { Err(CertificateError::InvalidPurpose) }
+}
+
+fn is_of_name(error: &Error) -> bool {
+    use CertificateError::{NotValidForName, NotValidForNameContext};
+    matches!(error, Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }))
+}
+
+/// A certificate without a subjectAltName, for another host.
+#[derive(Debug, thiserror::Error)]
+#[error("its certificate has no subjectAltName and is for {subject:?} (CN) alone: use that name, or {}", renewed(.name))]
+struct WrongSubject {
+    subject: String,
+    name: ServerName<'static>,
+}
+
+/// How a certificate gets this name.
+fn renewed(name: &ServerName<'_>) -> String {
+    let kind = if matches!(name, ServerName::IpAddress(_)) { "IP" } else { "DNS" };
+    format!("create it again with -addext subjectAltName={kind}:{}", name.to_str())
 }
 
 /// The type of the reason is of a crate below rustls.
@@ -242,9 +292,24 @@ pub(super) fn reason(error: &(dyn StdError + 'static)) -> Option<String> {
         let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         let found = error.downcast_ref::<Error>().or_else(|| inner?.downcast_ref::<Error>());
         if let Some(found) = found {
-            return Some(if is_of_authority(found) { IS_AUTHORITY.to_owned() } else { found.to_string() });
+            return Some(described(found));
         }
         next = error.source();
     }
     None
+}
+
+fn described(error: &Error) -> String {
+    match error {
+        Error::InvalidCertificate(CertificateError::NotValidForNameContext { expected, presented })
+            if presented.is_empty() =>
+        {
+            format!("its certificate has no subjectAltName: {}", renewed(expected))
+        }
+        Error::InvalidCertificate(CertificateError::Other(OtherError(other))) if other.is::<WrongSubject>() => {
+            other.to_string()
+        }
+        error if is_of_authority(error) => IS_AUTHORITY.to_owned(),
+        error => error.to_string(),
+    }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::fault::UnlocatedFault;
 use super::functions;
-use super::interpreter::{Interpreter, Variables, assign};
+use super::interpreter::{Interpreter, TemplateVariables, assign};
 use super::meter::Checked;
 use super::tree::{Operand, OperandKind, Pipeline, PipelineCommand};
 use super::value::TemplateValue;
@@ -17,7 +17,7 @@ impl Interpreter<'_> {
         &self,
         pipeline: &Pipeline,
         dot: &TemplateValue,
-        variables: &mut Variables,
+        variables: &mut TemplateVariables,
     ) -> Checked<TemplateValue> {
         let value = self.value(pipeline, dot, variables)?;
         for name in &pipeline.variables {
@@ -29,7 +29,12 @@ impl Interpreter<'_> {
         Ok(value)
     }
 
-    fn value(&self, pipeline: &Pipeline, dot: &TemplateValue, variables: &mut Variables) -> Checked<TemplateValue> {
+    fn value(
+        &self,
+        pipeline: &Pipeline,
+        dot: &TemplateValue,
+        variables: &mut TemplateVariables,
+    ) -> Checked<TemplateValue> {
         self.meter.nested(&pipeline.span, || {
             let mut piped = None;
             for command in &pipeline.commands {
@@ -43,7 +48,7 @@ impl Interpreter<'_> {
         &self,
         command: &PipelineCommand,
         dot: &TemplateValue,
-        variables: &mut Variables,
+        variables: &mut TemplateVariables,
         piped: Option<TemplateValue>,
     ) -> Checked<TemplateValue> {
         self.meter.steps(&command.span, 1)?;
@@ -69,7 +74,7 @@ impl Interpreter<'_> {
         &self,
         operand: &Operand,
         dot: &TemplateValue,
-        variables: &mut Variables,
+        variables: &mut TemplateVariables,
     ) -> Checked<TemplateValue> {
         self.meter.steps(&operand.span, 1)?;
         match &operand.kind {
@@ -96,7 +101,7 @@ impl Interpreter<'_> {
         operand: &Operand,
         arguments: &[Operand],
         dot: &TemplateValue,
-        variables: &mut Variables,
+        variables: &mut TemplateVariables,
         piped: Option<TemplateValue>,
     ) -> Checked<TemplateValue> {
         let (mut value, fields) = match &operand.kind {
@@ -165,7 +170,7 @@ impl Interpreter<'_> {
         span: &Range<usize>,
         arguments: &[Operand],
         dot: &TemplateValue,
-        variables: &mut Variables,
+        variables: &mut TemplateVariables,
         piped: Option<TemplateValue>,
     ) -> Checked<TemplateValue> {
         if matches!(name, "and" | "or") {
@@ -191,7 +196,7 @@ impl Interpreter<'_> {
         span: &Range<usize>,
         arguments: &[Operand],
         dot: &TemplateValue,
-        variables: &mut Variables,
+        variables: &mut TemplateVariables,
         piped: Option<TemplateValue>,
     ) -> Checked<TemplateValue> {
         let mut last = None;
@@ -284,7 +289,7 @@ impl Interpreter<'_> {
 
 const UNKNOWN_METHOD: &str = "there is no such method";
 
-fn variable(variables: &Variables, name: &str, span: &Range<usize>) -> Checked<TemplateValue> {
+fn variable(variables: &TemplateVariables, name: &str, span: &Range<usize>) -> Checked<TemplateValue> {
     let found = variables.iter().rev().find(|(known, _)| known == name);
     found
         .map(|(_, value)| value.clone())

@@ -23,7 +23,7 @@ pub(super) struct Interpreter<'t> {
 }
 
 /// The variables of one template with their values, innermost last.
-pub(super) type Variables = Vec<(String, TemplateValue)>;
+pub(super) type TemplateVariables = Vec<(String, TemplateValue)>;
 
 /// Where execution goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl<'t> Interpreter<'t> {
         &self,
         nodes: &[TemplateNode],
         dot: &TemplateValue,
-        variables: &mut Variables,
+        variables: &mut TemplateVariables,
         out: &mut String,
     ) -> Checked<Flow> {
         for node in nodes {
@@ -86,7 +86,7 @@ impl<'t> Interpreter<'t> {
         &self,
         nodes: &[TemplateNode],
         dot: &TemplateValue,
-        variables: &mut Variables,
+        variables: &mut TemplateVariables,
         out: &mut String,
     ) -> Checked<Flow> {
         let scope = variables.len();
@@ -99,7 +99,7 @@ impl<'t> Interpreter<'t> {
         &self,
         node: &TemplateNode,
         dot: &TemplateValue,
-        variables: &mut Variables,
+        variables: &mut TemplateVariables,
         out: &mut String,
     ) -> Checked<Flow> {
         match node {
@@ -143,7 +143,7 @@ impl<'t> Interpreter<'t> {
         branch: &BranchNode,
         sets_dot: bool,
         dot: &TemplateValue,
-        variables: &mut Variables,
+        variables: &mut TemplateVariables,
         out: &mut String,
     ) -> Checked<Flow> {
         let scope = variables.len();
@@ -163,13 +163,13 @@ impl<'t> Interpreter<'t> {
         &self,
         branch: &BranchNode,
         dot: &TemplateValue,
-        variables: &mut Variables,
+        variables: &mut TemplateVariables,
         out: &mut String,
     ) -> Checked<Flow> {
         let (pipeline, span) = (&branch.pipeline, &branch.pipeline.span);
         // Declares the variables as Go does: `else` sees them.
         let value = self.pipeline(pipeline, dot, variables)?;
-        let mut one = |key: TemplateValue, element: TemplateValue, variables: &mut Variables| {
+        let mut one = |key: TemplateValue, element: TemplateValue, variables: &mut TemplateVariables| {
             self.meter.steps(span, 1)?;
             let scope = variables.len();
             match (pipeline.variables.as_slice(), pipeline.is_assignment) {
@@ -245,7 +245,12 @@ impl<'t> Interpreter<'t> {
 }
 
 /// Gives the innermost variable of that name a value.
-pub(super) fn assign(variables: &mut Variables, name: &str, value: TemplateValue, span: &Range<usize>) -> Checked {
+pub(super) fn assign(
+    variables: &mut TemplateVariables,
+    name: &str,
+    value: TemplateValue,
+    span: &Range<usize>,
+) -> Checked {
     match variables.iter_mut().rev().find(|(known, _)| known == name) {
         Some((_, there)) => *there = value,
         None => return Err(UnlocatedFault::new(span.clone(), format!("undefined variable {name}"))),

@@ -81,7 +81,7 @@ impl<M: LifeTypes> AllLives<M> {
     pub(in crate::observe) fn waiting(&self) -> usize {
         self.naming.len() + self.removed_unnamed
     }
-    /// Number of paths in a place that has to be cleared once the task is gone.
+    /// Number of paths in a place that has to be cleared once the task has ended.
     pub(in crate::observe) fn placed(&self) -> usize {
         self.placed
     }

@@ -5,9 +5,9 @@
 //! Absent ─────► check ─────► Naming ───────────────────► Shown ───────────────────────► Covered
 //!                 │            │ │ gone              gone │ │                              │ alone again
 //!                 │  excluded  │ │                        │ │ excluded by a late name      └───► check
-//!                 ├──► Aside ◄─┘ │                        │ └───► Aside
-//!                 │      room, or a late name: check      │
-//!                 └──► Empty     │                        │
+//!                 ├──► Aside ◄─┘ │                        │ ├───► Aside
+//!                 │      room, or a late name: check      │ │ stopped by its runtime, which keeps the cgroup
+//!                 └──► Empty     │                        │ └───► ended, Aside
 //!                        a process: check                 │
 //!                                ▼    named, or 10 s      ▼    exit status, or 12 s
 //!                    RemovedUnnamedLife ────────────► EndingLife ────────────────► ended
@@ -27,6 +27,7 @@ mod notes;
 mod records;
 mod state;
 mod step;
+mod stops;
 
 #[cfg(test)]
 mod orders;
@@ -36,7 +37,7 @@ mod tests;
 pub(super) use all::AllLives;
 pub(super) use notes::LifeExits;
 pub(super) use state::{
-    Action, CheckOutcome, Event, HiddenReason, LifeTypes, Lives, MeasuredLife, PathFacts, RecordedLife, RecoveredLife,
-    RemovalRecord, State,
+    CheckOutcome, HiddenReason, LifeAction, LifeEvent, LifeTypes, Lives, MeasuredLife, PathFacts, RecordedLife,
+    RecoveredLife, RemovalRecord, State,
 };
 pub(super) use step::step;

@@ -1,9 +1,9 @@
-//! What the kernel's end records say about one life. Pure.
+//! What the kernel's end records report of one life. Pure.
 
 use crate::kernel::bpf::exits::{EndNotes, ProcessEnd};
 use crate::model::task::ExitStatus;
 use crate::model::units::Timestamp;
-use crate::observe::exits::ExitFacts;
+use crate::observe::exits::{self, ExitFacts};
 use crate::observe::identity::{ExitRule, is_number};
 
 const SIGKILL: u8 = 9;
@@ -90,10 +90,7 @@ impl LifeExits {
     pub(in crate::observe) fn facts(&self, by: ExitRule, wall: impl Fn(u64) -> Timestamp) -> Option<ExitFacts> {
         let (at, last) = self.last?;
         let finished_at = Some(wall(at));
-        let unknown = |why: &str| {
-            let status = ExitStatus::Unknown(why.to_owned());
-            Some(ExitFacts { oom: false, on_request: false, will_restart: false, result: None, status, finished_at })
-        };
+        let unknown = |why: &str| Some(exits::unknown(why, finished_at));
         let end = match by {
             ExitRule::FirstProcess => self.init.map_or(last, |(_, init)| init),
             ExitRule::LastProcess => last,

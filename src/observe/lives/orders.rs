@@ -3,11 +3,12 @@
 //! - a life that is shown ends once, and none ends that was not shown;
 //! - one path shows one life at a time, and the ends come in the order of the lives;
 //! - no total falls, and no end record is added to a life that has ended;
+//! - a cgroup that exists is shown, hidden by a rule or checked later, even if no event reported it;
 //! - what is measured is released, and once all is over nothing of the path is left.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
@@ -22,9 +23,9 @@ use crate::model::task::ExitStatus;
 use crate::model::totals::Totals;
 use crate::model::units::Timestamp;
 use crate::model::usage::{Field, Usage};
-use crate::observe::exits::ExitFacts;
+use crate::observe::exits::{EndReport, ExitFacts};
 use crate::observe::identity::{RecognisedTask, TaskNaming};
-use crate::observe::table::{NewTask, ObservedAllocs};
+use crate::observe::observed_allocs::{NewTask, ObservedAllocs};
 
 static SAMPLING: LazyLock<Arc<SamplingContext>> = LazyLock::new(|| {
     let roots = Roots::default();
@@ -81,13 +82,15 @@ enum RandomOp {
     Gathered,
     Named(Option<&'static str>),
     Renamed,
+    Emptied,
     Exited {
         is_awaited: bool,
     },
+    Unreported(bool),
     Wait(u64),
     Sweep,
     Works,
-    /// The runtimes take no question.
+    /// The runtimes take no query.
     Silent(bool),
     Full(bool),
 }
@@ -120,8 +123,10 @@ fn ops() -> impl Strategy<Value = Vec<RandomOp>> {
     let records = prop_oneof![3 => record, 1 => Just(RandomOp::Followed), 2 => Just(RandomOp::Gathered)];
     let runtime = prop_oneof![
         1 => Just(RandomOp::Renamed),
+        2 => Just(RandomOp::Emptied),
         3 => prop::sample::select(vec![None, Some("web"), Some("other"), Some("excluded")]).prop_map(RandomOp::Named),
         2 => flag().prop_map(|is_awaited| RandomOp::Exited { is_awaited }),
+        2 => flag().prop_map(RandomOp::Unreported),
         1 => flag().prop_map(RandomOp::Silent),
         1 => flag().prop_map(RandomOp::Full),
     ];
@@ -160,6 +165,7 @@ struct ReaderMeasures;
 
 impl LifeTypes for ReaderMeasures {
     type Task = Arc<TestLife>;
+    type Cgroup = ();
     type Record = TestRecord;
 }
 
@@ -181,6 +187,10 @@ impl PathFacts<ReaderMeasures> for RandomHost {
         self.inode.is_some()
     }
     fn is_of(&self, _: &Arc<TestLife>, raw: &TestRecord) -> bool {
+        raw.is_of
+    }
+    fn cgroup(&self, _: &Arc<TestLife>) {}
+    fn is_of_cgroup(&self, (): &(), raw: &TestRecord) -> bool {
         raw.is_of
     }
     fn admits(&self, _: &RecognisedTask, naming: &TaskNaming) -> Result<(), HiddenReason> {
@@ -211,6 +221,8 @@ impl PathFacts<ReaderMeasures> for RandomHost {
 struct LifeModel {
     host: RandomHost,
     is_plain: bool,
+    /// Of a container.
+    source: AllocSource,
     is_silent: bool,
     lives: AllLives<ReaderMeasures>,
     allocs: ObservedAllocs,
@@ -219,6 +231,8 @@ struct LifeModel {
     counted: BTreeMap<String, u64>,
     /// The life on the board, and whether it is over there.
     shown: Option<(Arc<TestLife>, bool)>,
+    /// The last one whose cgroup existed at its end.
+    stopped: Weak<TestLife>,
     last_shown: u32,
     last_ended: u32,
     ends: u32,
@@ -230,17 +244,19 @@ struct LifeModel {
 }
 
 impl LifeModel {
-    fn new(is_plain: bool, is_named_late: bool) -> LifeModel {
+    fn new(is_plain: bool, is_named_late: bool, source: AllocSource) -> LifeModel {
         let (numbers, measured) = (Cell::new(0), Cell::new(0));
         LifeModel {
             host: RandomHost { now: Instant::now(), inode: None, is_full: false, is_named_late, numbers, measured },
             is_plain,
+            source,
             is_silent: false,
             lives: AllLives::default(),
             allocs: ObservedAllocs::default(),
             totals: Totals::default(),
             counted: BTreeMap::new(),
             shown: None,
+            stopped: Weak::new(),
             last_shown: 0,
             last_ended: 0,
             ends: 0,
@@ -255,7 +271,7 @@ impl LifeModel {
     fn found(&self) -> RecognisedTask {
         match self.is_plain {
             true => RecognisedTask::plain(PATH),
-            false => RecognisedTask::container(AllocSource::Docker, &"0123456789abcdef".repeat(4)),
+            false => RecognisedTask::container(self.source, &"0123456789abcdef".repeat(4)),
         }
     }
 
@@ -275,27 +291,28 @@ impl LifeModel {
             RandomOp::Works => return self.works(),
             RandomOp::Wait(ms) => {
                 self.host.now += Duration::from_millis(ms);
-                return self.happens(Event::Due);
+                return self.happens(LifeEvent::Due);
             }
-            RandomOp::Made { is_there } => return self.happens(Event::Made(is_there.then_some(Timestamp(7)))),
-            RandomOp::Removed => return self.happens(Event::Removed),
-            RandomOp::NoTask => return self.happens(Event::NoTask),
-            RandomOp::Vanished => return self.happens(Event::Vanished),
-            RandomOp::Grew => return self.happens(Event::Grew),
-            RandomOp::Above => return self.happens(Event::Above(self.host.inode)),
-            RandomOp::RemovedBelow => return self.happens(Event::RemovedBelow),
-            RandomOp::Occupied => return self.happens(Event::Occupied),
+            RandomOp::Made { is_there } => return self.happens(LifeEvent::Made(is_there.then_some(Timestamp(7)))),
+            RandomOp::Removed => return self.happens(LifeEvent::Removed),
+            RandomOp::NoTask => return self.happens(LifeEvent::NoTask),
+            RandomOp::Vanished => return self.happens(LifeEvent::Vanished),
+            RandomOp::Grew => return self.happens(LifeEvent::Grew),
+            RandomOp::Above => return self.happens(LifeEvent::Above(self.host.inode)),
+            RandomOp::RemovedBelow => return self.happens(LifeEvent::RemovedBelow),
+            RandomOp::Occupied => return self.happens(LifeEvent::Occupied),
             RandomOp::Recovered => {
                 let recovered = RecoveredLife { naming: naming("web"), since: None, is_counted: false };
-                return self.happens(Event::Recovered(Box::new(recovered)));
+                return self.happens(LifeEvent::Recovered(Box::new(recovered)));
             }
-            RandomOp::Followed => return self.happens(Event::Gathered { is_followed: true }),
-            RandomOp::Gathered => return self.happens(Event::Gathered { is_followed: false }),
-            RandomOp::Sweep => return self.happens(Event::Sweep),
-            RandomOp::Renamed => return self.happens(Event::Renamed),
+            RandomOp::Followed => return self.happens(LifeEvent::Gathered { is_followed: true }),
+            RandomOp::Gathered => return self.happens(LifeEvent::Gathered { is_followed: false }),
+            RandomOp::Sweep => return self.happens(LifeEvent::Sweep),
+            RandomOp::Renamed => return self.happens(LifeEvent::Renamed),
+            RandomOp::Emptied => return self.happens(LifeEvent::Emptied),
             // A plain cgroup is named by its path.
             RandomOp::Named(_) if self.is_plain => return,
-            RandomOp::Named(name) => return self.happens(Event::Named(name.map(|name| Box::new(naming(name))))),
+            RandomOp::Named(name) => return self.happens(LifeEvent::Named(name.map(|name| Box::new(naming(name))))),
             RandomOp::Exited { is_awaited } => {
                 let facts = ExitFacts {
                     status: ExitStatus::Code(0),
@@ -306,7 +323,11 @@ impl LifeModel {
                     finished_at: None,
                 };
                 let number = if is_awaited { self.awaited } else { 0 };
-                return self.happens(Event::Exited { number, facts: Some(facts) });
+                return self.happens(LifeEvent::Exited { number, report: EndReport::Exit(facts) });
+            }
+            RandomOp::Unreported(is_refused) => {
+                let report = if is_refused { EndReport::Refused } else { EndReport::Runs };
+                return self.happens(LifeEvent::Exited { number: self.awaited, report });
             }
             RandomOp::Record { hierarchy, is_below, is_of, has_run } => {
                 return self.record(hierarchy, is_below, is_of, has_run);
@@ -317,12 +338,12 @@ impl LifeModel {
             RandomOp::Unreadable => CheckOutcome::Unreadable,
             RandomOp::Ready => {
                 // As the driver does: what is there now ends the life whose records are being gathered.
-                self.happens(Event::Gathered { is_followed: true });
+                self.happens(LifeEvent::Gathered { is_followed: true });
                 let (found, task, inode) = (self.found(), RandomHost::measure(self.host.next()), self.host.inode);
                 CheckOutcome::Ready(Box::new(MeasuredLife { found, task, inode, notes: LifeExits::default() }))
             }
         };
-        self.happens(Event::Checked(verdict));
+        self.happens(LifeEvent::Checked(verdict));
     }
 
     fn record(&mut self, hierarchy: usize, is_below: bool, is_of: bool, has_run: bool) {
@@ -333,7 +354,7 @@ impl LifeModel {
         let record =
             RemovalRecord { hierarchy, notes, is_whole: true, raw: TestRecord { number: self.host.next(), is_of } };
         let below = is_below.then(|| format!("{PATH}/below"));
-        self.happens(Event::Record { below, record, found: Box::new(self.found()) });
+        self.happens(LifeEvent::Record { below, record, found: Box::new(self.found()) });
     }
 
     /// What is measured uses CPU time.
@@ -346,10 +367,10 @@ impl LifeModel {
         self.check_counters();
     }
 
-    fn happens(&mut self, event: Event<ReaderMeasures>) {
+    fn happens(&mut self, event: LifeEvent<ReaderMeasures>) {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
-            let is_due = matches!(event, Event::Due);
+            let is_due = matches!(event, LifeEvent::Due);
             let (path, lives) = self.lives.take(PATH);
             let (lives, actions) = step(lives, event, &self.host);
             check_order(&lives);
@@ -363,6 +384,7 @@ impl LifeModel {
                 events.extend(self.act(action));
             }
         }
+        assert!(self.stopped.upgrade().is_none(), "the readers of an ended life are kept");
         let waiting = i64::try_from(self.lives.waiting()).unwrap();
         let on_board = i64::from(self.shown.as_ref().is_some_and(|(_, is_hidden)| !is_hidden));
         assert_eq!(self.measured, waiting + on_board, "what is measured waits or is shown");
@@ -370,19 +392,19 @@ impl LifeModel {
         self.check_counters();
     }
 
-    fn act(&mut self, action: Action<ReaderMeasures>) -> Option<Event<ReaderMeasures>> {
+    fn act(&mut self, action: LifeAction<ReaderMeasures>) -> Option<LifeEvent<ReaderMeasures>> {
         match action {
-            Action::Listen => return self.is_silent.then_some(Event::Occupied),
-            Action::Watch { .. } | Action::Miss(_) | Action::DropRecovered => {}
-            Action::Measure(_) => self.measured += 1,
-            Action::Release { .. } => self.measured -= 1,
-            Action::QueryName { again, .. } => return self.is_silent.then_some(Event::NotQueued { again }),
-            Action::QueryExit { number, .. } => {
+            LifeAction::Listen => return self.is_silent.then_some(LifeEvent::Occupied),
+            LifeAction::Watch { .. } | LifeAction::Miss(_) | LifeAction::DropRecovered => {}
+            LifeAction::Measure(_) => self.measured += 1,
+            LifeAction::Release { .. } => self.measured -= 1,
+            LifeAction::QueryName { again, .. } => return self.is_silent.then_some(LifeEvent::NotQueued { again }),
+            LifeAction::QueryExit { number, .. } => {
                 assert!(number > self.awaited, "each life has its own number");
                 self.awaited = number;
-                return self.is_silent.then_some(Event::Exited { number, facts: None });
+                return self.is_silent.then_some(LifeEvent::Exited { number, report: EndReport::Late });
             }
-            Action::Show { found, task, naming, .. } => {
+            LifeAction::Show { found, task, naming, .. } => {
                 assert!(self.shown.is_none(), "two lives are shown at one path");
                 assert!(task.number > self.last_shown, "life {} after {}", task.number, self.last_shown);
                 (self.last_shown, self.shows) = (task.number, self.shows + 1);
@@ -406,25 +428,29 @@ impl LifeModel {
                 changes.iter().for_each(|change| change.apply(&mut self.totals));
                 self.shown = Some((task, false));
             }
-            Action::Rename { naming, .. } => {
+            LifeAction::Rename { naming, .. } => {
                 assert!(self.shown.is_some(), "nothing is there to be renamed");
                 // The workload stays, so that each counter stays where it is.
                 let naming = TaskNaming { workload: Some("web".to_owned()), ..*naming };
                 self.allocs.rename(PATH, &naming, None, Vec::new());
             }
-            Action::Hide(_) => {
+            LifeAction::Hide(_) => {
                 self.measured -= 1;
                 let (_, is_hidden) = self.shown.as_mut().expect("nothing is shown that could be hidden");
                 assert!(!std::mem::replace(is_hidden, true), "hidden twice");
             }
-            Action::Cover => {
+            LifeAction::Cover => {
                 let (_, is_hidden) = self.shown.take().expect("nothing is shown that could be covered");
                 assert!(is_hidden);
                 self.covers += 1;
                 let change = self.allocs.cover(PATH, Timestamp(9)).and_then(|(_, change)| change);
                 change.iter().for_each(|change| change.apply(&mut self.totals));
             }
-            Action::End { life, facts } => {
+            LifeAction::Stop { life, facts, .. } => {
+                self.stopped = Arc::downgrade(&life.task);
+                return self.act(LifeAction::End { life, facts });
+            }
+            LifeAction::End { life, facts } => {
                 let (task, is_hidden) = self.shown.take().expect("nothing is shown that could end");
                 assert!(is_hidden && task.number == life.task.number, "another life ends than is shown");
                 assert!(task.number > self.last_ended, "the ends are not in the order of the lives");
@@ -432,7 +458,7 @@ impl LifeModel {
                 let change = self.allocs.end(PATH, facts, Timestamp(9)).and_then(|(_, change)| change);
                 change.iter().for_each(|change| change.apply(&mut self.totals));
             }
-            Action::Add { task, .. } => assert!(task.number > self.last_ended, "added to a life that has ended"),
+            LifeAction::Add { task, .. } => assert!(task.number > self.last_ended, "added to a life that has ended"),
         }
         None
     }
@@ -454,6 +480,30 @@ impl LifeModel {
             assert!(after >= *before, "the total of {workload} fell from {before} to {after}");
         }
         self.counted = now;
+    }
+
+    /// Two sweeps pass: the cgroup that exists is known, or is checked next.
+    fn find(&mut self) {
+        let Some(inode) = self.host.inode else { return };
+        for _ in 0..2 {
+            // As the driver does, whose readers find that a measured cgroup was replaced.
+            let shown = self.lives.get(PATH).map(Lives::state);
+            if matches!(shown, Some(State::Shown(life)) if life.inode != Some(inode)) {
+                self.apply(RandomOp::Vanished);
+            }
+            self.apply(RandomOp::Wait(10_000));
+            self.apply(RandomOp::Sweep);
+        }
+        let Some(lives) = self.lives.get(PATH) else { return };
+        let is_known = match lives.state() {
+            State::Shown(life) => life.inode == Some(inode),
+            State::Aside(HiddenReason::Stopped) => lives.stopped.as_ref().is_some_and(|of| of.inode == inode),
+            State::Empty { .. } | State::Aside(_) => true,
+            State::Absent | State::Naming { .. } | State::Covered { .. } => {
+                lives.is_open(self.host.now, || true) || lives.next_deadline().is_some()
+            }
+        };
+        assert!(is_known, "cgroup {inode} is hidden for good: {lives:?}");
     }
 
     /// The host is idle: all deadlines come, and all is forgotten.
@@ -492,9 +542,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn cgroup_events_in_any_order_give_each_shown_life_one_end_and_leave_no_state(ops in ops(), is_plain: bool, is_named_late: bool) {
-        let mut world = LifeModel::new(is_plain, is_named_late);
+    fn cgroup_events_in_any_order_give_each_shown_life_one_end_and_leave_no_state(ops in ops(), is_plain: bool, is_named_late: bool, may_outlive: bool) {
+        let source = if may_outlive { AllocSource::Containerd } else { AllocSource::Docker };
+        let mut world = LifeModel::new(is_plain, is_named_late, source);
         ops.iter().for_each(|op| world.apply(*op));
+        world.find();
         world.drain();
     }
 }

@@ -2,9 +2,10 @@
 
 use super::notes::{LifeExits, bit};
 use super::state::{
-    Action, HiddenReason, LifeTypes, MeasuredLife, PathFacts, RecordedLife, RemovalRecord, RemovedUnnamedLife, State,
+    HiddenReason, LifeAction, LifeTypes, MeasuredLife, PathFacts, RecordedLife, RemovalRecord, RemovedUnnamedLife,
+    State,
 };
-use super::step::{ANSWER, LATE_ANSWER, SETTLED, Step};
+use super::step::{LATE_REPLY, REPLY, SETTLED, Step};
 use crate::observe::identity::RecognisedTask;
 use crate::telemetry::observed::EndMissed;
 
@@ -20,9 +21,18 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
             life.task.clone()
         });
         if let Some(task) = task {
-            return self.act(Action::Add { task, raw: record.raw, is_below: true });
+            return self.act(LifeAction::Add { task, raw: record.raw, is_below: true });
         }
-        if self.is_late_record(record.hierarchy) {
+        let is_of_ended = match &self.lives.state {
+            State::Aside(HiddenReason::Stopped) => true,
+            State::Absent
+            | State::Empty { .. }
+            | State::Aside(HiddenReason::Limit | HiddenReason::Excluded | HiddenReason::Undecided)
+            | State::Naming { .. }
+            | State::Shown(_)
+            | State::Covered { .. } => false,
+        };
+        if is_of_ended || self.is_late_record(record.hierarchy) {
             return;
         }
         let life = self.gather(found);
@@ -34,6 +44,9 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
 
     pub(super) fn record(&mut self, record: RemovalRecord<M>, found: RecognisedTask) {
         let Some(record) = self.add(record) else { return };
+        if self.lives.stopped.as_ref().is_some_and(|stopped| self.facts.is_of_cgroup(&stopped.cgroup, &record.raw)) {
+            return;
+        }
         if self.lives.gathering.as_ref().is_some_and(|life| life.notes.has(record.hierarchy)) {
             // Of another life.
             self.finish_gathering();
@@ -59,7 +72,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         let Some(life) = self.lives.all_measured_mut().find(is_its) else { return Some(record) };
         life.notes.record(record.hierarchy, &record.notes, record.is_whole);
         let task = life.task.clone();
-        self.act(Action::Add { task, raw: record.raw, is_below: false });
+        self.act(LifeAction::Add { task, raw: record.raw, is_below: false });
         None
     }
     /// Of a life that has ended.
@@ -67,7 +80,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         self.lives.over.is_some_and(|(hierarchies, _)| hierarchies & bit(hierarchy) == 0)
     }
     fn gather(&mut self, found: RecognisedTask) -> &mut RecordedLife<M> {
-        let (settles, until) = (self.now + SETTLED, self.now + ANSWER);
+        let (settles, until) = (self.now + SETTLED, self.now + REPLY);
         let was_above = self.lives.above.is_some() || matches!(self.lives.state, State::Covered { .. });
         let life = self.lives.gathering.get_or_insert_with(|| {
             let (notes, records, records_below) = (LifeExits::default(), Vec::new(), Vec::new());
@@ -104,7 +117,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
             if self.lives.recorded.len() < MOST_QUEUED {
                 self.lives.recorded.push_back(life);
             } else {
-                self.act(Action::Miss(EndMissed::Limit));
+                self.act(LifeAction::Miss(EndMissed::Limit));
             }
             return;
         }
@@ -116,24 +129,24 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         let is_counted = self.lives.counted.take().is_some();
         match self.facts.measure(&life) {
             // The record has all of its usage, also what is in the totals.
-            Ok(_) if is_counted => self.act(Action::Miss(EndMissed::Limit)),
+            Ok(_) if is_counted => self.act(LifeAction::Miss(EndMissed::Limit)),
             Ok(task) => self.begin_late(life, task),
-            Err(HiddenReason::Limit) => self.act(Action::Miss(EndMissed::Limit)),
-            Err(HiddenReason::Excluded | HiddenReason::Undecided) => {}
+            Err(HiddenReason::Limit) => self.act(LifeAction::Miss(EndMissed::Limit)),
+            Err(HiddenReason::Excluded | HiddenReason::Undecided | HiddenReason::Stopped) => {}
         }
     }
 
     fn begin_late(&mut self, life: RecordedLife<M>, task: M::Task) {
         let RecordedLife { found, notes, .. } = life;
         let query = Box::new(found.clone());
-        self.act(Action::Measure(query.clone()));
+        self.act(LifeAction::Measure(query.clone()));
         let is_known = self.lives.name.is_some() || self.facts.is_named(&found);
         let life = Box::new(MeasuredLife { found, task, inode: None, notes });
-        self.lives.removed_unnamed = Some(RemovedUnnamedLife { life, until: self.now + LATE_ANSWER });
+        self.lives.removed_unnamed = Some(RemovedUnnamedLife { life, until: self.now + LATE_REPLY });
         if is_known {
             self.show_late(None);
         } else {
-            self.act(Action::QueryName { found: Some(query), again: false });
+            self.act(LifeAction::QueryName { found: Some(query), again: false });
         }
     }
 
@@ -141,7 +154,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
     fn add_late(&mut self, life: RecordedLife<M>) {
         if let Some(task) = self.lives.measured().map(|life| life.task.clone()) {
             for raw in life.records_below {
-                self.act(Action::Add { task: task.clone(), raw, is_below: true });
+                self.act(LifeAction::Add { task: task.clone(), raw, is_below: true });
             }
         }
         for record in life.records {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::notes::{LifeExits, bit};
 use crate::kernel::bpf::exits::EndNotes;
 use crate::model::units::Timestamp;
-use crate::observe::exits::ExitFacts;
+use crate::observe::exits::{EndReport, ExitFacts};
 use crate::observe::identity::{RecognisedTask, TaskNaming};
 use crate::telemetry::observed::EndMissed;
 
@@ -18,6 +18,8 @@ const REMOVAL: Duration = Duration::from_secs(10);
 pub(in crate::observe) trait LifeTypes: Debug + Default {
     /// The readers of a task.
     type Task: Debug + Clone;
+    /// Which cgroup a task has, without its readers.
+    type Cgroup: Debug;
     /// An end record of the kernel.
     type Record: Debug;
 }
@@ -27,7 +29,7 @@ pub(in crate::observe) trait LifeTypes: Debug + Default {
 pub(in crate::observe) struct MeasuredLife<M: LifeTypes> {
     pub found: RecognisedTask,
     pub task: M::Task,
-    /// `None`: the cgroup was gone before it was measured.
+    /// `None`: the cgroup was removed before it was measured.
     pub inode: Option<u64>,
     pub notes: LifeExits,
 }
@@ -40,6 +42,8 @@ pub(in crate::observe) enum HiddenReason {
     Excluded,
     /// Excluded by what is known so far; its source may still report more.
     Undecided,
+    /// Its life has ended, and its runtime keeps the cgroup.
+    Stopped,
 }
 
 /// The cgroup at the path.
@@ -65,19 +69,41 @@ pub(in crate::observe) enum State<M: LifeTypes> {
     },
 }
 
-/// A life whose cgroup is gone; shown once its name is known.
+/// A life whose cgroup was removed; shown once its name is known.
 #[derive(Debug)]
 pub(super) struct RemovedUnnamedLife<M: LifeTypes> {
     pub(super) life: Box<MeasuredLife<M>>,
     pub(super) until: Instant,
 }
 
-/// A life whose cgroup is gone; its runtime is queried for the exit status.
+/// A life whose cgroup was removed; its runtime is queried for the exit status.
 #[derive(Debug)]
 pub(super) struct EndingLife<M: LifeTypes> {
     pub(super) life: Box<MeasuredLife<M>>,
     pub(super) number: u64,
     pub(super) until: Instant,
+}
+
+/// The last life that ended before its cgroup was removed: the end records of the cgroup are late.
+#[derive(Debug)]
+pub(super) struct StoppedLife<M: LifeTypes> {
+    pub(super) cgroup: M::Cgroup,
+    /// Of the cgroup at the path.
+    pub(super) inode: u64,
+    /// When its cgroup last existed.
+    pub(super) at: Instant,
+}
+
+/// The shown life has no process, and its cgroup exists.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EmptiedLife {
+    /// When this was seen first and last.
+    pub(super) since: Instant,
+    pub(super) last: Instant,
+    /// Number of the query whether its runtime has stopped it.
+    pub(super) query: Option<u64>,
+    /// Since when its runtime does not report it.
+    pub(super) refused_since: Option<Instant>,
 }
 
 /// A life that was not measured while it lasted, from the kernel's end records.
@@ -115,7 +141,7 @@ pub(in crate::observe) struct RecoveredLife {
     pub is_counted: bool,
 }
 
-/// The pause before the next query for a name, doubled each time: a source that never answers costs less and less.
+/// The pause before the next query for a name, doubled each time: a source that never replies costs less and less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NameRetry {
     pub(super) next: Instant,
@@ -154,6 +180,8 @@ pub(in crate::observe) struct Lives<M: LifeTypes> {
     pub(super) above: Option<Option<u64>>,
     /// When an end was reported below it, so that its counters may include that usage.
     pub(super) removed_below: Option<Instant>,
+    pub(super) emptied: Option<EmptiedLife>,
+    pub(super) stopped: Option<StoppedLife<M>>,
 }
 
 /// Result of checking a cgroup that the tree calls a task.
@@ -172,12 +200,12 @@ pub(in crate::observe) enum CheckOutcome<M: LifeTypes> {
 
 /// What happened to the cgroup at the path, or to a life of it.
 #[derive(Debug)]
-pub(in crate::observe) enum Event<M: LifeTypes> {
-    /// It was created, or appeared in a further hierarchy. `None`: it is gone again.
+pub(in crate::observe) enum LifeEvent<M: LifeTypes> {
+    /// It was created, or appeared in a further hierarchy. `None`: it was removed again.
     Made(Option<Timestamp>),
     /// It was removed from a hierarchy.
     Removed,
-    /// No task is there any more: it is gone, or other tasks live inside of it.
+    /// No task is there any more: it was removed, or other tasks live inside of it.
     NoTask,
     /// The readers find that the measured cgroup was removed or replaced, which was not reported.
     Vanished,
@@ -204,16 +232,18 @@ pub(in crate::observe) enum Event<M: LifeTypes> {
     },
     /// Its source reports that it has another name now.
     Renamed,
-    /// The answer of its source.
+    /// Its processes have ended, and the cgroup exists.
+    Emptied,
+    /// The reply of its source: the name, or `None` if it knows none.
     Named(Option<Box<TaskNaming>>),
     /// The query for the name was not queued. `again`: it was a retry.
     NotQueued {
         again: bool,
     },
-    /// The runtime's answer about the life of this number.
+    /// The runtime's reply about the life of this number.
     Exited {
         number: u64,
-        facts: Option<ExitFacts>,
+        report: EndReport,
     },
     /// A deadline is over.
     Due,
@@ -223,7 +253,7 @@ pub(in crate::observe) enum Event<M: LifeTypes> {
 
 /// What the driver is to do.
 #[derive(Debug)]
-pub(in crate::observe) enum Action<M: LifeTypes> {
+pub(in crate::observe) enum LifeAction<M: LifeTypes> {
     /// Watch for the first process. `Occupied`, if it has one already.
     Listen,
     /// It is measured, and counts for the share of its user; `Release` or `Hide` follows.
@@ -267,6 +297,13 @@ pub(in crate::observe) enum Action<M: LifeTypes> {
         life: Box<MeasuredLife<M>>,
         facts: Option<ExitFacts>,
     },
+    /// It has ended, by what its runtime reports; its cgroup exists. `None`: its runtime does not report it any more.
+    Stop {
+        life: Box<MeasuredLife<M>>,
+        facts: Option<ExitFacts>,
+        /// Since when it has no process.
+        emptied_at: Instant,
+    },
     /// Add an end record to the values of this life, or that of a cgroup below.
     Add {
         task: M::Task,
@@ -280,7 +317,7 @@ pub(in crate::observe) enum Action<M: LifeTypes> {
     DropRecovered,
 }
 
-/// What the host, the configuration and the other paths say.
+/// What a step reads of the host, the configuration and the other paths.
 pub(in crate::observe) trait PathFacts<M: LifeTypes> {
     fn now(&self) -> Instant;
     /// A number that no other life has.
@@ -293,6 +330,9 @@ pub(in crate::observe) trait PathFacts<M: LifeTypes> {
     fn exists(&self) -> bool;
     /// Whether the record is not that of another cgroup.
     fn is_of(&self, task: &M::Task, raw: &M::Record) -> bool;
+    fn cgroup(&self, task: &M::Task) -> M::Cgroup;
+    /// Whether the record is not that of another cgroup.
+    fn is_of_cgroup(&self, cgroup: &M::Cgroup, raw: &M::Record) -> bool;
     /// Whether a measured task of this name is shown.
     fn admits(&self, found: &RecognisedTask, naming: &TaskNaming) -> Result<(), HiddenReason>;
     /// Whether a task is still shown under this new name.
@@ -349,7 +389,11 @@ impl<M: LifeTypes> Lives<M> {
     pub(in crate::observe) fn recovered_since(&self) -> Option<Timestamp> {
         self.recovered.as_ref().and_then(|recovered| recovered.since)
     }
-    /// In a place that has to be cleared once the task is gone.
+    /// Its runtime is queried whether it has stopped it.
+    pub(in crate::observe) fn is_emptied(&self) -> bool {
+        self.emptied.is_some()
+    }
+    /// In a place that has to be cleared once the task has ended.
     pub(in crate::observe) fn is_placed(&self) -> bool {
         self.leaving.is_some() || !matches!(self.state, State::Absent | State::Covered { .. })
     }
@@ -422,10 +466,11 @@ impl<M: LifeTypes> Lives<M> {
     }
     /// A sweep may have something to forget.
     pub(super) fn has_to_forget(&self) -> bool {
-        let Lives { state, made, name, recovered, counted, over, above, removed_below, .. } = self;
+        let Lives { state, made, name, recovered, counted, over, above, removed_below, stopped, .. } = self;
         let is_remembered = name.is_some() || recovered.is_some() || over.is_some() || removed_below.is_some();
         is_remembered
             || counted.is_some()
+            || stopped.is_some()
             || made.is_some()
             || above.is_some()
             || matches!(state, State::Covered { .. })

@@ -1,29 +1,30 @@
-//! What each event does in each state. Each function answers every state: a new one stops the build here.
+//! What each event does in each state. Where the state decides what an event does, the match names every state: a new
+//! one stops the build here. A condition on one state alone is no such match.
 
 use std::time::{Duration, Instant};
 
 use super::notes::LifeExits;
 use super::state::{
-    Action, CheckOutcome, EndingLife, Event, HiddenReason, LifeTypes, Lives, MeasuredLife, NameRetry, PathFacts,
-    RecoveredLife, RemovedUnnamedLife, State,
+    CheckOutcome, EndingLife, HiddenReason, LifeAction, LifeEvent, LifeTypes, Lives, MeasuredLife, NameRetry,
+    PathFacts, RecoveredLife, RemovedUnnamedLife, State,
 };
 use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
-use crate::observe::exits::ExitFacts;
-use crate::observe::identity::{AllocCgroup, TaskNaming};
+use crate::observe::exits::{EndReport, ExitFacts};
+use crate::observe::identity::{AllocCgroupRule, TaskNaming};
 use crate::observe::query_queue::{END_IS_AWAITED, ENGINE_IS_AWAITED};
 use crate::telemetry::observed::EndMissed;
 
 /// A runtime creates a container's cgroups in sequence; after this time all of them exist.
 pub(super) const SETTLED: Duration = Duration::from_millis(20);
 /// How long a task may wait for its name before it is shown.
-pub(super) const ANSWER: Duration = END_IS_AWAITED;
-/// How long an end may wait for its exit status. The thread of its source answers within this time, with nothing if
+pub(super) const REPLY: Duration = END_IS_AWAITED;
+/// How long an end may wait for its exit status. The thread of its source replies within this time, with nothing if
 /// need be.
-const END_ANSWER: Duration = ENGINE_IS_AWAITED.saturating_add(END_IS_AWAITED);
+const EXIT_REPLY: Duration = ENGINE_IS_AWAITED.saturating_add(END_IS_AWAITED);
 /// An ended life waits longer for its name, because without the name it would be another alloc than the lives before
 /// and after it.
-pub(super) const LATE_ANSWER: Duration = Duration::from_secs(10);
+pub(super) const LATE_REPLY: Duration = Duration::from_secs(10);
 /// The first pause before a source is queried again.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// How long an ended life is remembered.
@@ -34,32 +35,33 @@ const NAME_REMEMBERED: Duration = Duration::from_secs(120);
 /// The next state, and what is to be done, in this order.
 pub(in crate::observe) fn step<M: LifeTypes>(
     mut lives: Lives<M>,
-    event: Event<M>,
+    event: LifeEvent<M>,
     facts: &impl PathFacts<M>,
-) -> (Lives<M>, Vec<Action<M>>) {
+) -> (Lives<M>, Vec<LifeAction<M>>) {
     let mut out = Vec::new();
     let mut step = Step { lives: &mut lives, facts, out: &mut out, now: facts.now() };
     match event {
-        Event::Made(created_at) => step.made(created_at),
-        Event::Removed => step.removed(),
-        Event::NoTask => step.no_task(),
+        LifeEvent::Made(created_at) => step.made(created_at),
+        LifeEvent::Removed => step.removed(),
+        LifeEvent::NoTask => step.no_task(),
         // It may still stand in a hierarchy: what remains of it is not a new one.
-        Event::Vanished => step.leave(),
-        Event::Grew => step.lives.made = None,
-        Event::Above(inode) => step.lives.above = Some(step.lives.above.unwrap_or(inode)),
-        Event::RemovedBelow => step.lives.removed_below = Some(step.now),
-        Event::Checked(verdict) => step.checked(verdict),
-        Event::Occupied => step.check_at(step.now),
-        Event::Recovered(recovered) => step.recovered(recovered),
-        Event::Record { below: Some(below), record, found } => step.record_below(&below, record, *found),
-        Event::Record { below: None, record, found } => step.record(record, *found),
-        Event::Gathered { is_followed } => step.gathered(is_followed),
-        Event::Renamed => step.query_again(),
-        Event::Named(naming) => step.named(naming.map(|naming| *naming)),
-        Event::NotQueued { again } => step.not_queued(again),
-        Event::Exited { number, facts } => step.exited(number, facts),
-        Event::Due => step.due(),
-        Event::Sweep => step.sweep(),
+        LifeEvent::Vanished => step.leave(),
+        LifeEvent::Grew => step.lives.made = None,
+        LifeEvent::Above(inode) => step.lives.above = Some(step.lives.above.unwrap_or(inode)),
+        LifeEvent::RemovedBelow => step.lives.removed_below = Some(step.now),
+        LifeEvent::Checked(verdict) => step.checked(verdict),
+        LifeEvent::Occupied => step.occupied(),
+        LifeEvent::Recovered(recovered) => step.recovered(recovered),
+        LifeEvent::Record { below: Some(below), record, found } => step.record_below(&below, record, *found),
+        LifeEvent::Record { below: None, record, found } => step.record(record, *found),
+        LifeEvent::Gathered { is_followed } => step.gathered(is_followed),
+        LifeEvent::Renamed => step.query_again(),
+        LifeEvent::Emptied => step.emptied(),
+        LifeEvent::Named(naming) => step.named(naming.map(|naming| *naming)),
+        LifeEvent::NotQueued { again } => step.not_queued(again),
+        LifeEvent::Exited { number, report } => step.exited(number, report),
+        LifeEvent::Due => step.due(),
+        LifeEvent::Sweep => step.sweep(),
     }
     (lives, out)
 }
@@ -68,34 +70,37 @@ pub(in crate::observe) fn step<M: LifeTypes>(
 pub(super) struct Step<'a, M: LifeTypes, F> {
     pub(super) lives: &'a mut Lives<M>,
     pub(super) facts: &'a F,
-    pub(super) out: &'a mut Vec<Action<M>>,
+    pub(super) out: &'a mut Vec<LifeAction<M>>,
     pub(super) now: Instant,
 }
 
 impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
-    fn take(&mut self) -> State<M> {
+    pub(super) fn take(&mut self) -> State<M> {
         std::mem::take(&mut self.lives.state)
     }
-    pub(super) fn act(&mut self, action: Action<M>) {
+    pub(super) fn act(&mut self, action: LifeAction<M>) {
         self.out.push(action);
     }
 
     fn made(&mut self, created_at: Option<Timestamp>) {
-        // Another cgroup was created at the path, so the first one is gone.
+        // Another cgroup was created at the path, so the first one was removed.
         if self.lives.leaving.take().is_some() {
             self.leave();
-            if let State::Empty { .. } | State::Aside(_) = self.lives.state {
-                self.lives.state = State::Absent;
+            match &self.lives.state {
+                State::Empty { .. } | State::Aside(_) => self.lives.state = State::Absent,
+                State::Absent | State::Naming { .. } | State::Shown(_) | State::Covered { .. } => {}
             }
+        } else {
+            self.leave_stopped();
         }
         self.lives.made = created_at.map(|at| self.lives.made.unwrap_or(at));
         if created_at.is_none() && !self.facts.is_scanned() {
-            return self.act(Action::Miss(EndMissed::Unseen));
+            return self.act(LifeAction::Miss(EndMissed::Unseen));
         }
         self.check_at(self.now + SETTLED);
     }
     /// What is not measured is checked then.
-    fn check_at(&mut self, at: Instant) {
+    pub(super) fn check_at(&mut self, at: Instant) {
         match &self.lives.state {
             State::Absent | State::Empty { .. } | State::Covered { .. } => self.lives.check_at = Some(at),
             State::Aside(_) | State::Naming { .. } | State::Shown(_) => {}
@@ -105,10 +110,15 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
     fn removed(&mut self) {
         (self.lives.made, self.lives.above) = (None, None);
         self.lives.leaving = Some(self.now);
-        let is_unchecked = matches!(self.lives.state, State::Absent) && self.lives.check_at.is_some();
+        let is_unchecked = match &self.lives.state {
+            State::Absent => self.lives.check_at.is_some(),
+            State::Empty { .. } | State::Aside(_) | State::Naming { .. } | State::Shown(_) | State::Covered { .. } => {
+                false
+            }
+        };
         if is_unchecked && !self.facts.is_scanned() {
             self.lives.check_at = None;
-            self.act(Action::Miss(EndMissed::Unseen));
+            self.act(LifeAction::Miss(EndMissed::Unseen));
         }
     }
 
@@ -127,7 +137,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
     pub(super) fn leave(&mut self) {
         match self.take() {
             State::Naming { life, .. } => {
-                self.lives.removed_unnamed = Some(RemovedUnnamedLife { life, until: self.now + LATE_ANSWER });
+                self.lives.removed_unnamed = Some(RemovedUnnamedLife { life, until: self.now + LATE_REPLY });
                 self.use_known_name();
             }
             State::Shown(life) => self.hide(life),
@@ -139,18 +149,18 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
 
     /// A life on the board is over, or its cgroup is no task any more.
     pub(super) fn hide(&mut self, life: Box<MeasuredLife<M>>) {
-        self.lives.counted = None;
-        self.act(Action::Hide(Box::new(life.found.clone())));
+        (self.lives.counted, self.lives.emptied) = (None, None);
+        self.act(LifeAction::Hide(Box::new(life.found.clone())));
         if let Some(inode) = life.inode.filter(|inode| self.facts.inode() == Some(*inode)) {
-            self.act(Action::Cover);
+            self.act(LifeAction::Cover);
             if let State::Absent = self.lives.state {
                 self.lives.state = State::Covered { inode };
             }
         } else if life.found.has_reported_end() {
             let (number, found) = (self.facts.number(), Box::new(life.found.clone()));
             let (began_at, ended_at) = (life.notes.first_start(), life.notes.last_at());
-            self.act(Action::QueryExit { number, found, began_at, ended_at });
-            self.lives.ending = Some(EndingLife { life, number, until: self.now + END_ANSWER });
+            self.act(LifeAction::QueryExit { number, found, began_at, ended_at });
+            self.lives.ending = Some(EndingLife { life, number, until: self.now + EXIT_REPLY });
         } else {
             self.end(life, None);
         }
@@ -158,7 +168,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
 
     pub(super) fn end(&mut self, life: Box<MeasuredLife<M>>, facts: Option<ExitFacts>) {
         self.remember_end(&life.notes);
-        self.act(Action::End { life, facts });
+        self.act(LifeAction::End { life, facts });
     }
     fn remember_end(&mut self, notes: &LifeExits) {
         if *notes != LifeExits::default() {
@@ -179,13 +189,13 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         self.lives.recovered = Some(recovered);
     }
     /// The cgroup at the path was counted before.
-    fn count_from_now(&mut self) {
+    pub(super) fn count_from_now(&mut self) {
         self.lives.counted = self.facts.inode().map(|inode| (inode, self.now));
     }
     /// It is not shown now. If it is later, it counts from then on: its earlier usage must not leave the totals.
     fn drop_recovered(&mut self) {
         self.count_from_now();
-        self.act(Action::DropRecovered);
+        self.act(LifeAction::DropRecovered);
     }
 
     /// Result of a check.
@@ -199,7 +209,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
             CheckOutcome::NoRoom => self.lives.state = State::Aside(HiddenReason::Limit),
             CheckOutcome::Empty { has_run } => {
                 if !matches!(self.lives.state, State::Empty { .. }) {
-                    self.act(Action::Listen);
+                    self.act(LifeAction::Listen);
                 }
                 self.lives.state = State::Empty { has_run };
                 // A second check confirms that the usage is not that of a removed child cgroup whose record is still
@@ -213,13 +223,13 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
 
     fn begin(&mut self, life: Box<MeasuredLife<M>>) {
         self.lives.retry = None;
-        self.act(Action::Watch { is_plain: life.found.is_plain() });
-        self.act(Action::Measure(Box::new(life.found.clone())));
+        self.act(LifeAction::Watch { is_plain: life.found.is_plain() });
+        self.act(LifeAction::Measure(Box::new(life.found.clone())));
         let is_named = self.facts.is_named(&life.found);
         if !is_named {
-            self.act(Action::QueryName { found: Some(Box::new(life.found.clone())), again: false });
+            self.act(LifeAction::QueryName { found: Some(Box::new(life.found.clone())), again: false });
         }
-        self.lives.state = State::Naming { life, until: self.now + ANSWER };
+        self.lives.state = State::Naming { life, until: self.now + REPLY };
         // Without it the total of its workload would drop until its name is known again. A name from the path is known
         // already.
         let recovered = self.lives.recovered.take().map(|recovered| recovered.naming);
@@ -265,7 +275,7 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
             Err(why) => {
                 self.remember_end(&life.notes);
                 if why == HiddenReason::Limit {
-                    self.act(Action::Miss(EndMissed::Limit));
+                    self.act(LifeAction::Miss(EndMissed::Limit));
                 }
             }
         }
@@ -286,17 +296,18 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         let is_complete = remembered.is_some() || self.facts.is_named(&life.found);
         let naming = naming.or(remembered).unwrap_or_else(|| life.found.naming.clone());
         if let Err(why) = self.facts.admits(&life.found, &naming) {
-            self.act(Action::Release { user: life.found.user });
+            self.act(LifeAction::Release { user: life.found.user });
             let is_undecided = why == HiddenReason::Excluded && !is_complete;
             return Err(if is_undecided { HiddenReason::Undecided } else { why });
         }
+        life.found.follow_name(&naming);
         if naming.source == Some(AllocSource::Nomad) {
             // Tasks of Nomad allocs in Docker containers: nothing shows that they share an alloc's cgroup.
-            life.found.alloc_cgroup = AllocCgroup::None;
+            life.found.alloc_cgroup = AllocCgroupRule::None;
         }
         let inode = life.inode.filter(|_| !is_removed);
         let (found, naming) = (Box::new(life.found.clone()), Box::new(naming));
-        self.act(Action::Show { found, task: life.task.clone(), naming, inode });
+        self.act(LifeAction::Show { found, task: life.task.clone(), naming, inode });
         Ok(())
     }
 
@@ -310,9 +321,13 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
 
     /// It may have another name now.
     fn query_again(&mut self) {
-        if let State::Shown(life) = &self.lives.state {
-            let found = Some(Box::new(life.found.clone()));
-            self.act(Action::QueryName { found, again: true });
+        match &self.lives.state {
+            State::Shown(life) => {
+                let found = Some(Box::new(life.found.clone()));
+                self.act(LifeAction::QueryName { found, again: true });
+            }
+            // It is queried, or not shown under a name.
+            State::Naming { .. } | State::Absent | State::Empty { .. } | State::Aside(_) | State::Covered { .. } => {}
         }
     }
 
@@ -362,10 +377,14 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
             | State::Covered { .. }) => {
                 self.lives.state = other;
                 // An ended one has its name until its exit status is known.
-                if let Some(found) = self.lives.measured().map(|life| life.found.clone())
+                let found = self.lives.all_measured_mut().next().map(|life| {
+                    life.found.follow_name(&naming);
+                    life.found.clone()
+                });
+                if let Some(found) = found
                     && self.facts.keeps(&found, &naming)
                 {
-                    self.act(Action::Rename { found: Box::new(found), naming: Box::new(naming) });
+                    self.act(LifeAction::Rename { found: Box::new(found), naming: Box::new(naming) });
                 }
             }
         }
@@ -392,11 +411,13 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         }
     }
 
-    fn exited(&mut self, number: u64, facts: Option<ExitFacts>) {
-        // A late answer belongs to an earlier life.
+    fn exited(&mut self, number: u64, report: EndReport) {
+        // A late reply belongs to an earlier life.
         if let Some(ending) = self.lives.ending.take_if(|ending| ending.number == number) {
-            self.end(ending.life, facts);
+            self.end(ending.life, report.facts());
             self.use_known_name();
+        } else if let Some(emptied) = self.lives.emptied.filter(|emptied| emptied.query == Some(number)) {
+            self.answered(emptied, report);
         }
     }
 
@@ -405,8 +426,14 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         if self.lives.retry.is_some_and(|retry| retry.next <= now) {
             self.retry();
         }
-        if matches!(&self.lives.state, State::Naming { until, .. } if *until <= now) {
-            self.show_now(None);
+        match &self.lives.state {
+            State::Naming { until, .. } if *until <= now => self.show_now(None),
+            State::Naming { .. }
+            | State::Absent
+            | State::Empty { .. }
+            | State::Aside(_)
+            | State::Shown(_)
+            | State::Covered { .. } => {}
         }
         if self.lives.removed_unnamed.as_ref().is_some_and(|late| late.until <= now) {
             self.show_late(None);
@@ -423,13 +450,13 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         }
     }
 
-    /// Asks for the name again.
+    /// Queries the name again.
     fn retry(&mut self) {
         let waiting = self.waiting();
         let (is_there, found) = match &self.lives.state {
             State::Shown(life) => (true, Some(Some(life.found.clone()))),
             State::Aside(HiddenReason::Undecided) => (true, Some(None)),
-            // The query of the first check may still be answered.
+            // The reply to the query of the first check may still come.
             State::Absent | State::Empty { .. } | State::Aside(_) | State::Naming { .. } | State::Covered { .. } => {
                 let late = waiting.filter(|life| self.facts.is_named_late(&life.found));
                 (waiting.is_some(), late.map(|life| Some(life.found.clone())))
@@ -441,15 +468,16 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
             NameRetry { next: now + pause, pause }
         });
         if let Some(found) = found {
-            self.act(Action::QueryName { found: found.map(Box::new), again: true });
+            self.act(LifeAction::QueryName { found: found.map(Box::new), again: true });
         }
     }
 
     /// Forgets what is over.
     fn sweep(&mut self) {
+        self.leave_stopped();
         let (now, lives) = (self.now, &mut *self.lives);
         let is_young = |at: Instant, span: Duration| now.saturating_duration_since(at) < span;
-        // Excluded tasks end too, and their runtime may not know them any more then.
+        // Excluded tasks end too, and their runtime may have forgotten them by then.
         let is_there = lives.is_task();
         if let Some(known) = &mut lives.name {
             if is_there {
@@ -461,7 +489,15 @@ impl<M: LifeTypes, F: PathFacts<M>> Step<'_, M, F> {
         }
         lives.over = lives.over.filter(|(_, at)| is_young(*at, REMEMBERED));
         lives.removed_below = lives.removed_below.filter(|at| is_young(*at, REMEMBERED));
-        // Its end record may come after it is gone.
+        if let Some(stopped) = &mut lives.stopped {
+            if matches!(lives.state, State::Aside(HiddenReason::Stopped)) {
+                stopped.at = now;
+            }
+            if !is_young(stopped.at, REMEMBERED) {
+                lives.stopped = None;
+            }
+        }
+        // Its end record may come after its removal.
         lives.counted = lives.counted.and_then(|(inode, at)| {
             let at = if self.facts.inode() == Some(inode) { now } else { at };
             is_young(at, REMEMBERED).then_some((inode, at))

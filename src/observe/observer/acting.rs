@@ -2,16 +2,18 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::facts::ObserverFacts;
 use super::{CgroupMeasures, MeasuredTask, ObserverThread};
 use crate::model::task::ExitStatus;
-use crate::observe::exits::ExitFacts;
+use crate::model::units::Timestamp;
+use crate::observe::exits::{self, EndReport, ExitFacts, KILLED};
 use crate::observe::identity::{ExitRule, RecognisedTask, TaskNaming};
 use crate::observe::journal::StartedTask;
-use crate::observe::lives::{Action, Event, LifeExits, step};
-use crate::observe::runtime_queries::{EndedLife, QueryTarget, QuestionTopic};
-use crate::observe::table::NewTask;
+use crate::observe::lives::{LifeAction, LifeEvent, LifeExits, MeasuredLife, step};
+use crate::observe::observed_allocs::NewTask;
+use crate::observe::runtime_queries::{LifeRef, QueryTarget, QueryTopic};
 use crate::observe::{has_own_runtime, is_named_by_path, source};
 use crate::telemetry::observed::EndMissed;
 
@@ -26,7 +28,7 @@ fn completed(reported: ExitFacts, is_victim: bool, recorded: Option<&ExitFacts>)
 }
 
 impl ObserverThread {
-    pub(super) fn happens(&mut self, path: &str, event: Event<CgroupMeasures>) {
+    pub(super) fn happens(&mut self, path: &str, event: LifeEvent<CgroupMeasures>) {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
             let (path, lives) = self.lives.take(path);
@@ -39,49 +41,50 @@ impl ObserverThread {
     }
 
     /// Returns the event that follows at once.
-    fn act(&mut self, path: &str, action: Action<CgroupMeasures>) -> Option<Event<CgroupMeasures>> {
+    fn act(&mut self, path: &str, action: LifeAction<CgroupMeasures>) -> Option<LifeEvent<CgroupMeasures>> {
         match action {
-            Action::Listen => {
+            LifeAction::Listen => {
                 self.scanner.listen(path);
                 // It entered between the check and the watch: the kernel does not report it any more.
-                return (self.scanner.has_processes(path) == Some(true)).then_some(Event::Occupied);
+                return (self.scanner.has_processes(path) == Some(true)).then_some(LifeEvent::Occupied);
             }
-            Action::Watch { is_plain } => self.scanner.settle(path, is_plain),
-            Action::Measure(found) => self.shares.begins(found.user),
-            Action::Release { user } => self.shares.ends(user),
-            Action::QueryName { found, again } => {
+            LifeAction::Watch { is_plain } => self.scanner.settle(path, is_plain),
+            LifeAction::Measure(found) => self.shares.begins(found.user),
+            LifeAction::Release { user } => self.shares.ends(user),
+            LifeAction::QueryName { found, again } => {
                 let found = found.map(|found| *found).or_else(|| Some(self.scanner.tree().identify(path)?.1))?;
-                return (!self.query(path, found, QuestionTopic::Name)).then_some(Event::NotQueued { again });
+                return (!self.query(path, found, QueryTopic::Name)).then_some(LifeEvent::NotQueued { again });
             }
-            Action::QueryExit { number, found, began_at, ended_at } => {
+            LifeAction::QueryExit { number, found, began_at, ended_at } => {
                 let [began_at, ended_at] = [began_at, ended_at].map(|at| at.map(|at| self.wall(at)));
-                let life = EndedLife { number, began_at, ended_at, removed_at: self.parts.clock.now() };
-                let is_queued = self.query(path, *found, QuestionTopic::Exit(life));
-                return (!is_queued).then_some(Event::Exited { number, facts: None });
+                let life = LifeRef { number, began_at, ended_at, removed_at: self.parts.clock.now() };
+                let is_queued = self.query(path, *found, QueryTopic::Exit(life));
+                return (!is_queued).then_some(LifeEvent::Exited { number, report: EndReport::Late });
             }
-            Action::Show { found, task, naming, inode } => self.begin_task(path, &found, &task, *naming, inode),
-            Action::Rename { found, naming } => self.rename(path, &found, *naming),
-            Action::Hide(found) => {
+            LifeAction::Show { found, task, naming, inode } => self.begin_task(path, &found, &task, *naming, inode),
+            LifeAction::Rename { found, naming } => self.rename(path, &found, *naming),
+            LifeAction::Hide(found) => {
                 self.shares.ends(found.user);
                 self.parents.end(path, found.alloc_cgroup);
             }
-            Action::Cover => self.cover(path),
-            Action::End { life, facts } => self.end_task(path, facts, Some((&life.notes, life.found.ends_by))),
-            Action::Add { task, raw, is_below: false } => task.reader.end(&raw, self.parts.clock.now()),
-            Action::Add { task, raw, is_below: true } => task.reader.end_below(&raw, self.parts.clock.now()),
+            LifeAction::Cover => self.cover(path),
+            LifeAction::End { life, facts } => self.end_task(path, facts, Some((&life.notes, life.found.ends_by))),
+            LifeAction::Stop { life, facts, emptied_at } => self.stop_task(path, facts, emptied_at, &life),
+            LifeAction::Add { task, raw, is_below: false } => task.reader.end(&raw, self.parts.clock.now()),
+            LifeAction::Add { task, raw, is_below: true } => task.reader.end_below(&raw, self.parts.clock.now()),
             // The kernel's record reports it.
-            Action::Miss(EndMissed::Unseen) if self.parts.ends.is_some() => {}
-            Action::Miss(why) => self.parts.metrics.observed.missed(why, 1),
-            Action::DropRecovered => self.drop_recovered(path),
+            LifeAction::Miss(EndMissed::Unseen) if self.parts.ends.is_some() => {}
+            LifeAction::Miss(why) => self.parts.metrics.observed.missed(why, 1),
+            LifeAction::DropRecovered => self.drop_recovered(path),
         }
         None
     }
 
     /// Returns whether its source will be queried.
-    fn query(&mut self, path: &str, found: RecognisedTask, about: QuestionTopic) -> bool {
+    fn query(&mut self, path: &str, found: RecognisedTask, about: QueryTopic) -> bool {
         let can_answer = match about {
-            QuestionTopic::Name => !is_named_by_path(&found),
-            QuestionTopic::Exit(_) => has_own_runtime(&found),
+            QueryTopic::Name => !is_named_by_path(&found),
+            QueryTopic::Exit(_) => has_own_runtime(&found),
         };
         let Some(source) = source(found.source).filter(|_| can_answer) else { return false };
         let directories = self.scanner.directories(path);
@@ -147,13 +150,31 @@ impl ObserverThread {
         }
     }
 
+    /// Its runtime keeps the cgroup, with its last values.
+    fn stop_task(
+        &mut self,
+        path: &str,
+        facts: Option<ExitFacts>,
+        emptied_at: Instant,
+        life: &MeasuredLife<CgroupMeasures>,
+    ) {
+        self.read_last(Some(&life.task.reader));
+        let kills = life.task.reader.latest().and_then(|last| last.usage.oom_kills()).unwrap_or_default();
+        let facts = facts.unwrap_or_else(|| exits::unknown("its runtime does not report the exit status", None));
+        let oom = facts.oom || (kills > 0 && facts.status == ExitStatus::Code(KILLED));
+        let ago = self.parts.clock.instant().saturating_duration_since(emptied_at).as_nanos();
+        let emptied_at = self.parts.clock.now().0.saturating_sub(u64::try_from(ago).unwrap_or(u64::MAX));
+        let finished_at = facts.finished_at.or(Some(Timestamp(emptied_at)));
+        self.end_task(path, Some(ExitFacts { oom, finished_at, ..facts }), Some((&life.notes, life.found.ends_by)));
+    }
+
     /// `recorded`: what the kernel reported, and whose exit is that of the task.
     pub(super) fn end_task(&mut self, path: &str, facts: Option<ExitFacts>, recorded: Option<(&LifeExits, ExitRule)>) {
         // The cgroup of a pod exists until its last container ends.
         self.read_last(self.allocs.alloc_reader(path));
         let is_whole = recorded.is_some_and(|(notes, _)| notes.is_whole);
         let recorded = recorded.and_then(|(notes, by)| notes.facts(by, |at| self.wall(at)));
-        // The runtime's answer wins, but it may learn of an OOM kill later than of the exit.
+        // The runtime's reply wins, but it may learn of an OOM kill later than of the exit.
         let victim = recorded.as_ref().is_some_and(|exit| exit.oom);
         let facts = facts.map(|reported| completed(reported, victim, recorded.as_ref())).or(recorded);
         if let Some(reader) = self.allocs.reader(path) {
@@ -173,7 +194,6 @@ impl ObserverThread {
 mod tests {
     use super::*;
     use crate::model::task::ServiceResult;
-    use crate::model::units::Timestamp;
 
     #[test]
     fn exit_facts_missing_from_the_runtime_come_from_the_kernel_record() {

@@ -1,4 +1,4 @@
-//! What a step may ask of the host, the configuration and the table.
+//! What a step may read of the host, the configuration and the observed allocs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,6 +40,12 @@ impl PathFacts<CgroupMeasures> for ObserverFacts<'_> {
     }
     fn is_of(&self, task: &Arc<MeasuredTask>, raw: &EndedCgroup) -> bool {
         task.reader.is_of(raw) != Some(false)
+    }
+    fn cgroup(&self, task: &Arc<MeasuredTask>) -> Box<[(usize, u64)]> {
+        task.reader.inodes()
+    }
+    fn is_of_cgroup(&self, cgroup: &Box<[(usize, u64)]>, raw: &EndedCgroup) -> bool {
+        cgroup.iter().all(|(hierarchy, inode)| *hierarchy != raw.hierarchy || *inode == raw.inode)
     }
     fn admits(&self, found: &RecognisedTask, naming: &TaskNaming) -> Result<(), HiddenReason> {
         let (config, allocs) = (&self.work.parts.config, &self.work.allocs);
@@ -87,7 +93,7 @@ impl ObserverThread {
             && texts::has_room(self.allocs.path_bytes(), most)
             && !self.shares.is_full(user)
     }
-    /// Whether it is to be measured, by what its path says: a pattern may yet exclude it once its name is known.
+    /// Whether it is to be measured, by its path: a pattern may yet exclude it once its name is known.
     pub(super) fn accepts(&self, found: &RecognisedTask) -> Result<(), HiddenReason> {
         let (config, is_named) = (&self.parts.config, is_named_by_path(found));
         if !config.shows_source(found.source) || (is_named && !config.shows(found.source, &found.naming)) {

@@ -7,8 +7,8 @@ use std::time::Instant;
 use super::{CgroupMeasures, MeasuredTask, ObserverThread};
 use crate::collectors::TaskReader;
 use crate::model::id::CgroupPath;
-use crate::observe::identity::{AllocCgroup, RecognisedTask};
-use crate::observe::lives::{CheckOutcome, Event, HiddenReason, LifeExits, Lives, MeasuredLife, State};
+use crate::observe::identity::{AllocCgroupRule, RecognisedTask};
+use crate::observe::lives::{CheckOutcome, HiddenReason, LifeEvent, LifeExits, Lives, MeasuredLife, State};
 use crate::observe::tree::TaskCgroup;
 
 /// Cgroups without processes to check per second; the others follow in the next seconds.
@@ -64,7 +64,7 @@ impl ObserverThread {
             return self.follow();
         }
         for path in removed {
-            self.happens(&path, Event::NoTask);
+            self.happens(&path, LifeEvent::NoTask);
         }
         for (path, found) in open {
             self.check(&path, found, now);
@@ -80,13 +80,13 @@ impl ObserverThread {
         self.has_room(self.scanner.tree().chooser(path))
     }
 
-    /// Removes tasks whose cgroups are gone.
+    /// Removes tasks whose cgroups were removed.
     fn drop_removed(&mut self) {
         let mut there = HashSet::new();
         self.scanner.tree().each_task(|path, _| _ = there.insert(path.to_owned()));
         let placed = self.lives.iter().filter(|(_, lives)| lives.is_placed()).map(|(path, _)| Arc::clone(path));
         let removed: Vec<Arc<str>> = placed.filter(|path| !there.contains(&**path)).collect();
-        removed.iter().for_each(|path| self.happens(path, Event::NoTask));
+        removed.iter().for_each(|path| self.happens(path, LifeEvent::NoTask));
     }
 
     /// Finds tasks whose cgroup was removed or replaced without a report.
@@ -95,7 +95,7 @@ impl ObserverThread {
         let is_dead = |lives: &Lives<CgroupMeasures>| matches!(lives.state(), State::Shown(life) if life.task.reader.is_removed());
         let dead = self.lives.iter().filter(|(_, lives)| is_dead(lives)).map(|(path, _)| Arc::clone(path));
         let dead: Vec<Arc<str>> = dead.collect();
-        dead.iter().for_each(|path| self.happens(path, Event::Vanished));
+        dead.iter().for_each(|path| self.happens(path, LifeEvent::Vanished));
         if !dead.is_empty() {
             self.follow();
         }
@@ -113,21 +113,45 @@ impl ObserverThread {
             Some(last) => (last.to_string(), *turn),
             None => (String::new(), turn.wrapping_add(1)),
         };
-        woken.iter().for_each(|path| self.happens(path, Event::Occupied));
+        woken.iter().for_each(|path| self.happens(path, LifeEvent::Occupied));
+    }
+
+    /// Whether an empty cgroup may have a process now.
+    pub(super) fn may_be_occupied(&self, path: &str, lives: &Lives<CgroupMeasures>) -> bool {
+        match lives.state() {
+            State::Empty { .. } => true,
+            State::Aside(HiddenReason::Stopped) => self.scanner.is_populated(path) == Some(true),
+            State::Absent | State::Aside(_) | State::Naming { .. } | State::Shown(_) | State::Covered { .. } => false,
+        }
+    }
+
+    /// The processes of a task may have ended, while its runtime keeps the cgroup.
+    pub(super) fn check_emptied(&mut self, path: &str) {
+        let is_one = |lives| may_be_emptied(lives) && self.scanner.reports_process(path) == Some(false);
+        if self.lives.get(path).is_some_and(is_one) {
+            self.happens(path, LifeEvent::Emptied);
+        }
+    }
+    /// The same of all tasks, for those whose cgroups report no change. Those whose turn did not come at the last sweep
+    /// are first, so that runtimes that hang do not keep the queries about others from being answered.
+    pub(super) fn check_all_emptied(&mut self) {
+        let emptied = self.lives.iter().filter(|(_, lives)| is_emptied(lives)).map(|(path, _)| Arc::clone(path));
+        let emptied = beginning_after(emptied.collect(), &self.last_answered);
+        emptied.iter().for_each(|path| self.happens(path, LifeEvent::Emptied));
     }
 
     /// Checks a cgroup that the tree calls a task.
     fn check(&mut self, path: &str, found: Option<RecognisedTask>, now: Instant) {
         for above in CgroupPath::above(path) {
             if self.lives.get(above).is_none_or(|lives| !lives.is_known_above()) {
-                self.happens(above, Event::Above(self.scanner.inode(above)));
+                self.happens(above, LifeEvent::Above(self.scanner.inode(above)));
             }
         }
         if self.was_recreated(path) == Some(true) {
-            self.happens(path, Event::Gathered { is_followed: true });
+            self.happens(path, LifeEvent::Gathered { is_followed: true });
         }
         let verdict = self.verdict(path, found, now);
-        self.happens(path, Event::Checked(verdict));
+        self.happens(path, LifeEvent::Checked(verdict));
     }
 
     /// Whether a cgroup stands again in a hierarchy that reported the removal. `None`: none did.
@@ -157,6 +181,11 @@ impl ObserverThread {
                 return CheckOutcome::Empty { has_run };
             }
         }
+        // It has ended before the agent, whose runtime keeps the cgroup.
+        let is_old = found.may_outlive_its_end() && lives.made_at().is_none() && !lives.is_recovered();
+        if is_old && self.scanner.is_populated(path) == Some(false) {
+            return CheckOutcome::Empty { has_run: false };
+        }
         if accepted.is_err() {
             return CheckOutcome::NoRoom;
         }
@@ -183,8 +212,8 @@ impl ObserverThread {
         }
         reader.read_change(clock.instant(), clock.now(), true).ok()?;
         let alloc_path = match found.alloc_cgroup {
-            AllocCgroup::Parent => path.rsplit_once('/').map(|(above, _)| above.to_owned()),
-            AllocCgroup::Task | AllocCgroup::None | AllocCgroup::Nowhere => None,
+            AllocCgroupRule::Parent => path.rsplit_once('/').map(|(above, _)| above.to_owned()),
+            AllocCgroupRule::Task | AllocCgroupRule::None | AllocCgroupRule::Nowhere => None,
         };
         let alloc_reader = alloc_path.map(|alloc_path| {
             // The alloc's cgroup may have limits that its tasks do not have.
@@ -199,9 +228,47 @@ impl ObserverThread {
     }
 }
 
+fn is_emptied(lives: &Lives<CgroupMeasures>) -> bool {
+    let State::Shown(life) = lives.state() else { return false };
+    // Also without `cgroup.events`.
+    let processes = || life.task.reader.latest().and_then(|last| last.usage.processes());
+    life.found.may_outlive_its_end() && processes() == Some(0)
+}
+
+/// In their order, the first after this one first.
+fn beginning_after(mut paths: Vec<Arc<str>>, last: &str) -> Vec<Arc<str>> {
+    paths.sort_unstable();
+    let before = paths.partition_point(|path| **path <= *last);
+    paths.rotate_left(before);
+    paths
+}
+
+fn may_be_emptied(lives: &Lives<CgroupMeasures>) -> bool {
+    matches!(lives.state(), State::Shown(life) if life.found.may_outlive_its_end())
+}
+
 fn recognised(cgroup: TaskCgroup<'_>) -> Option<RecognisedTask> {
     match cgroup {
         TaskCgroup::Recognised(found) => Some(found.clone()),
         TaskCgroup::Plain => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_emptied_task_is_queried_first_in_some_sweep() {
+        let paths: Vec<Arc<str>> = (0..10).rev().map(|n| Arc::from(format!("/default/{n}"))).collect();
+        let (mut last, mut answered) = (Arc::<str>::from(""), BTreeSet::new());
+        for _ in 0..4 {
+            // The time of a sweep is enough for three.
+            let queried = beginning_after(paths.clone(), &last);
+            assert_eq!(queried.len(), paths.len());
+            answered.extend(queried[..3].iter().cloned());
+            last = Arc::clone(&queried[2]);
+        }
+        assert_eq!(answered.len(), paths.len(), "{answered:?}");
     }
 }

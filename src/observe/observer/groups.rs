@@ -7,10 +7,10 @@ use crate::collectors::TaskReader;
 use crate::model::alloc::AllocSource;
 use crate::model::id::CgroupPath;
 use crate::model::units::Timestamp;
-use crate::observe::identity::{AllocCgroup, TaskNaming};
+use crate::observe::identity::{AllocCgroupRule, TaskNaming};
 use crate::observe::lives::Lives;
-use crate::observe::processes::{GroupChange, GroupFilter};
-use crate::observe::table::{NewTask, ObservedAllocs};
+use crate::observe::observed_allocs::{NewTask, ObservedAllocs};
+use crate::observe::processes::{ProcessGroupChange, ProcessGroupFilter};
 
 impl ObserverThread {
     /// Samples the processes that are in no task's cgroup.
@@ -22,7 +22,7 @@ impl ObserverThread {
         let room = self.parts.config.max_allocs.saturating_sub(self.allocs.running() + self.lives.waiting());
         let id = |native: &str| ObservedAllocs::id_of(AllocSource::Process, native);
         let accepts = |native: &str| self.parts.config.shows_as(&id(native), &TaskNaming::of(native));
-        let filter = GroupFilter {
+        let filter = ProcessGroupFilter {
             is_in_a_task: &|path| self.is_in_a_task(path),
             agent: std::process::id(),
             tasks: &tasks,
@@ -31,8 +31,10 @@ impl ObserverThread {
         };
         for change in processes.sample(&filter) {
             match change {
-                GroupChange::Started { key, naming, reader, since } => self.group_started(key, *naming, reader, since),
-                GroupChange::Ended { key } => self.end_task(&key, None, None),
+                ProcessGroupChange::Started { key, naming, reader, since } => {
+                    self.group_started(key, *naming, reader, since)
+                }
+                ProcessGroupChange::Ended { key } => self.end_task(&key, None, None),
             }
         }
         self.processes = Some(processes);
@@ -52,7 +54,7 @@ impl ObserverThread {
         since: Timestamp,
     ) {
         let (source, alloc_cgroup, labels, since) =
-            (AllocSource::Process, AllocCgroup::Nowhere, Vec::new(), Some(since));
+            (AllocSource::Process, AllocCgroupRule::Nowhere, Vec::new(), Some(since));
         let (naming, rule) = self.parts.config.ruled(source, alloc_cgroup, naming);
         let task = NewTask {
             path,

@@ -9,7 +9,7 @@ impl ObserverThread {
     /// Reads a cgroup, perhaps for the last time; it may not have been read at the last ticks.
     pub(super) fn read_last(&self, reader: Option<&Arc<TaskReader>>) {
         let (now, at) = (self.parts.clock.instant(), self.parts.clock.now());
-        // If it is gone, the last reading stays.
+        // If it was removed, the last reading stays.
         let _ = reader.map(|reader| reader.read_change(now, at, true));
     }
 

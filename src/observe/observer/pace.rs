@@ -9,6 +9,7 @@ const PROMPT: u32 = 50;
 /// Before each further turn in it.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// Counts the turns of the observer in a window of a second, and delays those above the limit.
 pub(super) struct TurnPace {
     since: Instant,
     turns: u32,

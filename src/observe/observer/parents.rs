@@ -8,7 +8,7 @@ use crate::collectors::{SamplingContext, TaskReader};
 use crate::host::untrusted::own_user;
 use crate::model::id::CgroupPath;
 use crate::observe::Config;
-use crate::observe::identity::AllocCgroup;
+use crate::observe::identity::AllocCgroupRule;
 use crate::observe::patterns::matches;
 
 /// Parents of the tasks in one user's subtrees; all users together have eight times as many. Ten thousand nested
@@ -53,7 +53,7 @@ impl ParentTable {
     }
 
     /// A task began in the cgroup at this path. `user`: the one who could choose the path.
-    pub(super) fn begin(&mut self, path: &str, alloc_cgroup: AllocCgroup, user: Option<u32>) {
+    pub(super) fn begin(&mut self, path: &str, alloc_cgroup: AllocCgroupRule, user: Option<u32>) {
         let user = user.filter(|user| *user != self.agent_user);
         for (counted, above) in shared(path, alloc_cgroup).into_iter().enumerate() {
             if let Some(known) = self.all.get_mut(above) {
@@ -111,7 +111,7 @@ impl ParentTable {
     }
 
     /// A task ended.
-    pub(super) fn end(&mut self, path: &str, alloc_cgroup: AllocCgroup) {
+    pub(super) fn end(&mut self, path: &str, alloc_cgroup: AllocCgroupRule) {
         let counted = self.cut.remove(path).unwrap_or(usize::MAX);
         for above in shared(path, alloc_cgroup).into_iter().take(counted) {
             let Some(known) = self.all.get_mut(above) else { continue };
@@ -137,8 +137,9 @@ impl ParentTable {
 }
 
 /// The ancestors of a task from the root on, without its alloc's own cgroup: those that root made come first.
-fn shared(path: &str, alloc_cgroup: AllocCgroup) -> Vec<&str> {
-    let mut above: Vec<&str> = CgroupPath::above(path).skip(usize::from(alloc_cgroup == AllocCgroup::Parent)).collect();
+fn shared(path: &str, alloc_cgroup: AllocCgroupRule) -> Vec<&str> {
+    let mut above: Vec<&str> =
+        CgroupPath::above(path).skip(usize::from(alloc_cgroup == AllocCgroupRule::Parent)).collect();
     above.reverse();
     above
 }

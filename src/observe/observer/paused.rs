@@ -6,9 +6,9 @@ use super::ObserverThread;
 use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
 use crate::observe::docker::DOCKER;
-use crate::observe::identity::AllocCgroup;
+use crate::observe::identity::AllocCgroupRule;
+use crate::observe::observed_allocs::WaitingTask;
 use crate::observe::runtime_queries::WaitingContainer;
-use crate::observe::table::WaitingTask;
 
 impl ObserverThread {
     /// Records whether a shown task is paused now.
@@ -40,7 +40,7 @@ impl ObserverThread {
                 continue;
             }
             let labels = config.chosen(&naming.labels);
-            let (naming, rule) = config.ruled(source, AllocCgroup::Task, naming);
+            let (naming, rule) = config.ruled(source, AllocCgroupRule::Task, naming);
             let waiting = WaitingTask { container: id, source, naming, rule, labels, last };
             self.touched.extend(self.allocs.show_waiting(waiting, now));
         }

@@ -6,8 +6,8 @@ use super::ObserverThread;
 use crate::collectors::{EndedCgroup, TaskReader};
 use crate::host::hierarchy::CgroupVersion;
 use crate::model::id::CgroupPath;
-use crate::observe::lives::{Event, Lives, RemovalRecord};
-use crate::observe::tree::PathMembership;
+use crate::observe::lives::{LifeEvent, Lives, RemovalRecord};
+use crate::observe::tree::PathVerdict;
 use crate::telemetry::observed::EndMissed;
 
 impl ObserverThread {
@@ -22,7 +22,7 @@ impl ObserverThread {
         let now = self.parts.clock.instant();
         for path in self.lives.due(now) {
             if self.lives.get(&path).is_some_and(|lives| lives.is_gathered(now)) {
-                self.happens(&path, Event::Gathered { is_followed: false });
+                self.happens(&path, LifeEvent::Gathered { is_followed: false });
             }
         }
     }
@@ -37,25 +37,26 @@ impl ObserverThread {
         if path.strip_prefix(managed).is_some_and(|below| below.is_empty() || below.starts_with('/')) {
             return;
         }
+        self.scanner.find_bundle(&path);
         let measured = self.reader_of(&path);
         // Below a container or unit, a cgroup is part of the task; below a plain cgroup it is a task of its own.
         let (task, found) = match self.scanner.tree().owner_of(&path) {
             // Other tasks live inside of that unit: what is beside them is plain.
-            PathMembership::Task(task, _) if task != path && self.is_covered(&task) => (path.clone(), None),
-            PathMembership::Task(task, found) if task == path || measured.is_none() => (task, Some(*found)),
-            PathMembership::None if measured.is_none_or(|reader| reader.is_of(&ended) == Some(false)) => return,
-            PathMembership::Task(..) | PathMembership::Plain | PathMembership::None => (path.clone(), None),
+            PathVerdict::Task(task, _) if task != path && self.is_covered(&task) => (path.clone(), None),
+            PathVerdict::Task(task, found) if task == path || measured.is_none() => (task, Some(*found)),
+            PathVerdict::None if measured.is_none_or(|reader| reader.is_of(&ended) == Some(false)) => return,
+            PathVerdict::Task(..) | PathVerdict::Plain | PathVerdict::None => (path.clone(), None),
         };
         let found = Box::new(self.or_plain(found, &task));
         if task == path {
             for above in CgroupPath::above(&path) {
-                self.happens(above, Event::RemovedBelow);
+                self.happens(above, LifeEvent::RemovedBelow);
             }
         }
         let below = (task != path).then_some(path);
         let (hierarchy, notes, is_whole) = (ended.hierarchy, ended.notes, self.is_whole(&ended));
         let record = RemovalRecord { hierarchy, notes, is_whole, raw: ended };
-        self.happens(&task, Event::Record { below, record, found });
+        self.happens(&task, LifeEvent::Record { below, record, found });
     }
 
     /// A cgroup that exists and is no task, because other tasks live inside of it.

@@ -6,10 +6,10 @@ use super::ObserverThread;
 use crate::model::id::{JobId, TaskName};
 use crate::observe::earlier_agent;
 use crate::observe::journal::{EarlierUsage, ObservedJournal, RecordedTask};
-use crate::observe::lives::{Event, RecoveredLife};
+use crate::observe::lives::{LifeEvent, RecoveredLife};
+use crate::observe::observed_allocs::TotalsChange;
 use crate::observe::processes::ProcessGroups;
-use crate::observe::table::TotalsChange;
-use crate::observe::texts::TextCounts;
+use crate::observe::texts::ChangedTextCounts;
 
 /// How long, and for how many workloads, totals are kept after the last task ended.
 const RETAINED_FOR: Duration = Duration::from_secs(86_400);
@@ -17,7 +17,7 @@ const MAX_RETAINED: usize = 1_000;
 
 impl ObserverThread {
     pub(super) fn count(&mut self) {
-        let TextCounts { length, characters, budget } = self.allocs.texts.take();
+        let ChangedTextCounts { length, characters, budget } = self.allocs.texts.take();
         self.parts.metrics.observed.texts(length, characters, budget);
         let left_out = self.lives.over_limit().count() as u64;
         let left_out = left_out + self.processes.as_ref().map_or(0, ProcessGroups::left_out);
@@ -42,7 +42,7 @@ impl ObserverThread {
             }
             self.allocs.remember(task.alloc.clone(), task.task.clone(), task.earlier.clone());
             let recovered = RecoveredLife { naming: task.naming.clone(), since: task.since, is_counted };
-            self.happens(&path, Event::Recovered(Box::new(recovered)));
+            self.happens(&path, LifeEvent::Recovered(Box::new(recovered)));
             self.journal.recovers(task);
         }
     }

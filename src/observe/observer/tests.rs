@@ -8,7 +8,7 @@ use crate::collectors::FdBudget;
 use crate::host::hierarchy::Layout;
 use crate::host::roots::Roots;
 use crate::model::id::BootId;
-use crate::model::task::ShownState;
+use crate::model::task::{ExitStatus, Outcome, ShownState};
 use crate::model::totals::Totals;
 use crate::model::units::Nanos;
 use crate::observe::identity::RecognisedTask;
@@ -142,11 +142,61 @@ fn a_cgroup_that_an_earlier_agent_showed_runs_on_without_a_process() {
     [0, 1].iter().for_each(|n| scene.make(*n, false));
     let naming = RecognisedTask::plain("/batch/0").naming;
     let recovered = RecoveredLife { naming, since: None, is_counted: false };
-    scene.work.happens("/batch/0", Event::Recovered(Box::new(recovered)));
+    scene.work.happens("/batch/0", LifeEvent::Recovered(Box::new(recovered)));
     scene.turn(1);
     scene.turn(25);
     let shown = [0, 1].map(|n| scene.work.allocs.id(&format!("/batch/{n}")).is_some());
     assert_eq!(shown, [true, false], "of the other one nothing is known");
+}
+
+/// The queue of events was full: neither the removal of a cgroup nor the next one at its path was reported.
+///
+/// Promise (Observed workloads): A process in a cgroup is found after lost events too
+#[test]
+fn process_of_a_cgroup_that_was_replaced_unreported_is_found() {
+    let mut scene = ObserverScene::new();
+    scene.make(0, false);
+    std::fs::write(scene.cgroup(0).join("cpu.stat"), "usage_usec 0\nuser_usec 0\nsystem_usec 0\n").unwrap();
+    [1, 25, 25].iter().for_each(|ms| scene.turn(*ms));
+    assert_eq!(scene.work.allocs.id("/batch/0"), None, "it is empty");
+    std::fs::remove_dir_all(scene.cgroup(0)).unwrap();
+    scene.make(0, true);
+    let lost = scene.work.scanner.lose_events();
+    assert!(lost > 0);
+    let before = scene.work.scanner.sizes();
+    [10_001, 1, 25].iter().for_each(|ms| scene.turn(*ms));
+    assert!(scene.work.allocs.id("/batch/0").is_some(), "it has a process");
+    assert_eq!(scene.work.scanner.sizes()[3..5], before[3..5], "one watch of its file");
+}
+
+/// It has no bundle that leads to a shim.
+#[test]
+fn emptied_container_whose_shim_does_not_answer_ends_with_unknown_outcome() {
+    let mut scene = ObserverScene::new();
+    let at = scene.dir.path().join("sys/fs/cgroup/default/redis");
+    std::fs::create_dir_all(&at).unwrap();
+    std::fs::write(at.join("cpu.stat"), "usage_usec 5\nuser_usec 3\nsystem_usec 2\n").unwrap();
+    std::fs::write(at.join("cgroup.procs"), "1\n").unwrap();
+    [1, 25, 3_000].iter().for_each(|ms| scene.turn(*ms));
+    let id = scene.work.allocs.id("/default/redis").cloned().expect("it is shown");
+    let state = |scene: &ObserverScene| {
+        let alloc = scene.work.allocs.published(&id).unwrap();
+        let task = &alloc.observed.unwrap().tasks[0];
+        (task.state(), task.exits.back().map(|exit| (exit.outcome, exit.status.clone(), exit.finished_at)))
+    };
+    std::fs::write(at.join("cgroup.procs"), "").unwrap();
+    let until = Instant::now() + Duration::from_secs(300);
+    let emptied = scene.clock.now();
+    while state(&scene).0 == ShownState::Running {
+        assert!(Instant::now() < until, "{:?}", state(&scene));
+        scene.turn(10_000);
+        scene.work.read_last(scene.work.allocs.reader("/default/redis"));
+        // The source has a thread of its own.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let (outcome, status, finished_at) = state(&scene).1.expect("it has ended");
+    assert!(outcome == Outcome::Unknown && matches!(status, ExitStatus::Unknown(_)), "{status:?}");
+    assert!(finished_at > emptied && finished_at < scene.clock.now(), "when it was seen to be empty");
 }
 
 /// Regression: what had no room was missing from the totals, and came back when there was room again.
@@ -218,7 +268,7 @@ fn thousands_of_cgroups_that_come_and_go_leave_all_tables_as_they_were() {
             scene.make(n, n % 10 > 0);
         }
         scene.turn(1);
-        // Some are gone before they are checked.
+        // Some are removed before they are checked.
         let is_brief = |n: usize| n % 7 == round % 7;
         (0..AT_ONCE).filter(|n| is_brief(*n)).for_each(|n| std::fs::remove_dir_all(scene.cgroup(n)).unwrap());
         scene.turn(10);

@@ -10,6 +10,13 @@ use crate::model::event::EventKind;
 use crate::model::task::TaskState;
 use crate::runner::hooks::{AllocSpec, OfAlloc, OfTask, hook_times};
 
+/// Results of hooks that are in no record yet.
+pub struct TakenUp {
+    pub is_new: bool,
+    /// Of its tasks.
+    pub has_events: bool,
+}
+
 impl Alloc {
     /// The alloc as seen by its hooks.
     pub fn subject(self: &Arc<Self>) -> OfAlloc {
@@ -52,11 +59,18 @@ impl Alloc {
             migrate_from: inner.record.migrate_from.clone(),
             began: inner.record.earlier.as_ref().map_or(self.began, |earlier| earlier.restarted_at),
             took: Vec::new(),
+            events: Vec::new(),
         }
     }
-    /// Applies the results of its hooks. Returns whether they must be recorded before its tasks start.
-    pub fn take_up(&self, made: OfAlloc) -> bool {
+    /// Applies the results of its hooks. Returns what must be recorded before its tasks start.
+    pub fn take_up(&self, made: OfAlloc) -> TakenUp {
         let now = self.ctx.clock.now();
+        for (kind, message) in &made.events {
+            for at in self.not_dead() {
+                self.edit(at, |edit| edit.event(*kind, message, &[]));
+            }
+        }
+        let has_events = !made.events.is_empty();
         let mut inner = self.lock();
         // A port may have been exchanged since its hooks saw it.
         let ports = self.ctx.ports.held_by(&self.id).unwrap_or(made.ports);
@@ -73,11 +87,14 @@ impl Alloc {
         (inner.record.ports, inner.record.network) = (ports, made.network);
         inner.record.data_from = made.data_from;
         inner.record.migrate_from = made.migrate_from;
-        is_new
+        TakenUp { is_new, has_events }
+    }
+    fn not_dead(&self) -> impl Iterator<Item = usize> {
+        (0..self.group().tasks.len()).filter(|at| self.status(*at).state != TaskState::Dead)
     }
     /// Adds one event to each task that is not dead.
     pub(super) fn report_for_all(self: &Arc<Self>, kind: EventKind, message: &str) {
-        for at in (0..self.group().tasks.len()).filter(|at| self.status(*at).state != TaskState::Dead) {
+        for at in self.not_dead() {
             self.edit(at, |edit| edit.event(kind, message, &[]));
             self.save_aside(at);
         }

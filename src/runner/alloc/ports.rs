@@ -65,7 +65,7 @@ impl Alloc {
         }
         // Exchanged now, or for a launch that was cancelled before they were recorded.
         if self.has_unrecorded_ports() {
-            self.persist_made().await;
+            self.persist_made(false).await;
         }
     }
     async fn exchange_taken(self: &Arc<Self>, at: usize, needed: Vec<NeededPort>) {

@@ -9,7 +9,7 @@ use crate::board::PublishedAlloc;
 use crate::model::alloc::{AllocState, AllocStatus, Desired, ForcedOutcome};
 use crate::model::task::{TaskState, TaskStatus};
 use crate::model::totals::Totals;
-use crate::runner::persistence::journal::{self, Answer};
+use crate::runner::persistence::journal::{self, PendingWrite};
 use crate::runner::persistence::record;
 use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::store::{Batch, StoreError};
@@ -25,7 +25,7 @@ const RETRY_MOST: Duration = Duration::from_secs(30);
 #[must_use = "a change is shown only when its record is awaited"]
 pub struct Save {
     pub tasks: Vec<(usize, u64)>,
-    pub answer: Answer,
+    pub answer: PendingWrite,
 }
 
 impl Alloc {
@@ -70,17 +70,20 @@ impl Alloc {
     }
 
     /// Retries until the results of its hooks are written, and shows them: no task starts with resources that no record
-    /// names.
-    pub async fn persist_made(&self) {
+    /// names. `has_events`: its tasks have some of those.
+    pub async fn persist_made(&self, has_events: bool) {
         let mut pause = RETRY_FIRST;
+        let mut tasks;
         loop {
             let mut batch = Batch::default();
+            tasks = if has_events { self.put_tasks(&mut batch) } else { Vec::new() };
             self.put(&mut batch);
             let Err(error) = self.ctx.journal.commit(batch).await else { break };
             tracing::error!(alloc_id = %self.id, %error, "failed to persist the ports of an alloc; retrying");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(RETRY_MOST);
         }
+        self.show(&tasks);
         let mut inner = self.lock();
         inner.ports = inner.record.ports.clone();
         inner.network = inner.record.network.as_ref().map(|record| record.network.clone());
@@ -120,8 +123,8 @@ impl Alloc {
         self.changed.notify_one();
     }
 
-    /// The records of all tasks of a new alloc.
-    pub fn put_new(&self, batch: &mut Batch) -> Vec<(usize, u64)> {
+    /// The records of all tasks.
+    pub fn put_tasks(&self, batch: &mut Batch) -> Vec<(usize, u64)> {
         let mut inner = self.lock();
         (0..inner.cells.len()).map(|at| (at, self.put_task(&mut inner, at, batch))).collect()
     }

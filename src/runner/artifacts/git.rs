@@ -51,6 +51,8 @@ pub(super) fn clone(
     let run =
         GitCommands { program: &program, scope, staging, meter, until: Instant::now() + scope.config.git_timeout };
     let variables = run.variables(source, &url, secret.as_deref())?;
+    let shared = |e: io::Error| fault(&e, ArtifactOutcome::Install, "cannot share its directory with git");
+    staging.open().map_err(shared)?;
     let common = |directory: Option<&str>| {
         let mut args: Vec<OsString> = Vec::new();
         for setting in SETTINGS {
@@ -88,6 +90,7 @@ pub(super) fn clone(
         args.extend(depth.iter().map(OsString::from));
         run.git(&args, &variables, hidden)?;
     }
+    staging.close().map_err(shared)?;
     inspect(&tree.as_fd(), meter).map_err(broken)
 }
 

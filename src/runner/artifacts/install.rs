@@ -11,9 +11,10 @@ use rustix::io::Errno;
 use super::meter::{UnpackMeter, fault};
 use super::order::{ArtifactError, ArtifactOrder, ArtifactScope};
 use super::staging::{Staging, TREE};
-use super::tree::{DEEPEST, inspect, names};
+use super::tree::{DEEPEST, each_name, hostile, inspect};
 use super::unpack::UnpackedTree;
 use crate::host::beneath;
+use crate::host::whole_dir::{self, DirRights};
 use crate::telemetry::artifacts::ArtifactOutcome;
 
 const WAY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -30,13 +31,14 @@ pub(super) fn install(
     let failed = |e: io::Error| fault(&e, ArtifactOutcome::Install, "cannot put it at its destination");
     let mut top = openat(staging.directory(), TREE, WAY, Mode::empty()).map_err(|e| broken(e.into()))?;
     let components: Vec<&str> = order.components.iter().map(String::as_str).collect();
-    let merge = TreeMerge { owner: scope.owner, meter };
+    let recounted = meter.recount();
+    let merge = TreeMerge { owner: scope.owner, meter: &recounted };
     match placed {
         UnpackedTree::Directory => {
             if let Some(subdirectory) = &order.source.subdirectory {
-                top = below(&top, subdirectory).map_err(broken)?;
+                top = below(&top, subdirectory, &meter.recount()).map_err(broken)?;
                 // A link that stayed within the whole may lead out of a part.
-                inspect(&top, meter).map_err(broken)?;
+                inspect(&top, &meter.recount()).map_err(broken)?;
             }
             let to = beneath::directory(&order.root, &components, scope.owner).map_err(failed)?;
             merge.all(&top, &to, 0).map_err(failed)
@@ -57,17 +59,21 @@ pub(super) fn install(
 }
 
 /// The directory of that path; `*` stands for any characters of the only name that fits.
-fn below(top: &OwnedFd, path: &str) -> io::Result<OwnedFd> {
+fn below(top: &OwnedFd, path: &str, meter: &UnpackMeter<'_>) -> io::Result<OwnedFd> {
     let mut at = openat(top, ".", WAY, Mode::empty())?;
     for pattern in path.split('/').filter(|component| !matches!(*component, "" | ".")) {
         let missing = |why: &str| io::Error::new(io::ErrorKind::NotFound, format!("the subdirectory {path:?} {why}"));
         let name = if pattern.contains('*') {
-            let mut fitting = names(&at)?.into_iter().filter(|name| fits(pattern.as_bytes(), name.to_bytes()));
-            match (fitting.next(), fitting.next()) {
-                (Some(name), None) => name,
-                (None, _) => return Err(missing("is not in it")),
-                (Some(_), Some(_)) => return Err(missing("fits more than one of its directories")),
-            }
+            let mut only = None;
+            each_name(&at, meter, |name| match only {
+                _ if !fits(pattern.as_bytes(), name.to_bytes()) => Ok(()),
+                None => {
+                    only = Some(name.to_owned());
+                    Ok(())
+                }
+                Some(_) => Err(missing("fits more than one of its directories")),
+            })?;
+            only.ok_or_else(|| missing("is not in it"))?
         } else {
             CString::new(pattern)?
         };
@@ -111,21 +117,16 @@ impl TreeMerge<'_> {
                 format!("it is more than {DEEPEST} directories deep"),
             ));
         }
-        // While it is read nothing of it moves.
-        for name in names(from)? {
-            self.meter.check_cancelled()?;
-            let found = rustix::fs::statat(from, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)?;
+        each_name(from, self.meter, |name| {
+            let found = rustix::fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW)?;
             let kind = FileType::from_raw_mode(found.st_mode);
-            let moved =
-                if kind.is_dir() { self.tree(from, &name, to, depth) } else { self.one(from, &name, to, &name) };
+            let moved = if kind.is_dir() { self.tree(from, name, to, depth) } else { self.one(from, name, to, name) };
             // A bound that was reached stays one.
-            let named = |e: io::Error| match e.raw_os_error() {
-                Some(_) => io::Error::new(e.kind(), format!("{:?}: {e}", shown(&name))),
+            moved.map_err(|e| match e.raw_os_error() {
+                Some(_) => io::Error::new(e.kind(), format!("{:?}: {e}", shown(name))),
                 None => e,
-            };
-            moved.map_err(named)?;
-        }
-        Ok(())
+            })
+        })
     }
 
     fn tree(&self, from: &OwnedFd, name: &CStr, to: &OwnedFd, depth: usize) -> io::Result<()> {
@@ -137,30 +138,16 @@ impl TreeMerge<'_> {
             Err(e) => return Err(e.into()),
         }
         let inner = openat(from, name, WAY, Mode::empty())?;
-        let mode = Mode::from_raw_mode(rustix::fs::fstat(&inner)?.st_mode & 0o777);
+        let rights = DirRights { mode: rustix::fs::fstat(&inner)?.st_mode & 0o777, owner: self.owner };
         let there = match openat(to, name, WAY, Mode::empty()) {
             // A link or a file.
             Err(Errno::NOTDIR | Errno::LOOP) => {
                 rustix::fs::unlinkat(to, name, AtFlags::empty())?;
-                self.made(to, name, mode)?
+                whole_dir::open(to, name, rights)?
             }
-            Err(Errno::NOENT) => self.made(to, name, mode)?,
-            opened => opened?,
+            _ => whole_dir::open(to, name, rights)?,
         };
         self.all(&inner, &there, depth + 1)
-    }
-
-    fn made(&self, to: &OwnedFd, name: &CStr, mode: Mode) -> io::Result<OwnedFd> {
-        match rustix::fs::mkdirat(to, name, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(e) => return Err(e.into()),
-        }
-        let directory = openat(to, name, WAY, Mode::empty())?;
-        if let Some((uid, gid)) = self.owner {
-            rustix::fs::fchown(&directory, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
-        }
-        rustix::fs::fchmod(&directory, mode)?;
-        Ok(directory)
     }
 
     /// A file or a link; one that is there is replaced in one step.
@@ -181,25 +168,41 @@ impl TreeMerge<'_> {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(e) => return Err(e.into()),
         }
+        let copied =
+            self.draft(from, name, to, &draft).and_then(|()| Ok(rustix::fs::renameat(to, draft.as_str(), to, target)?));
+        if copied.is_err() {
+            let _ = rustix::fs::unlinkat(to, draft.as_str(), AtFlags::empty());
+        }
+        copied
+    }
+
+    fn draft(&self, from: &OwnedFd, name: &CStr, to: &OwnedFd, draft: &str) -> io::Result<()> {
         let owner = self.owner.map(|(uid, gid)| (Uid::from_raw(uid), Gid::from_raw(gid)));
         let found = rustix::fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW)?;
         if FileType::from_raw_mode(found.st_mode).is_symlink() {
             let link = rustix::fs::readlinkat(from, name, Vec::new())?;
-            rustix::fs::symlinkat(&link, to, draft.as_str())?;
+            rustix::fs::symlinkat(&link, to, draft)?;
             if let Some((uid, gid)) = owner {
-                rustix::fs::chownat(to, draft.as_str(), Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+                rustix::fs::chownat(to, draft, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
             }
         } else {
             let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let mut source = File::from(openat(from, name, read, Mode::empty())?);
+            let opened = rustix::fs::fstat(&source)?;
+            let uid = self.owner.map_or(rustix::process::geteuid().as_raw(), |(uid, _)| uid);
+            let is_it = (opened.st_dev, opened.st_ino) == (found.st_dev, found.st_ino);
+            // Another link of a file that the user cannot read would give it away.
+            if !is_it || !FileType::from_raw_mode(opened.st_mode).is_file() || opened.st_uid != uid {
+                return Err(hostile(format!("{:?} is no regular file of the task's user", shown(name))));
+            }
             let write = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let mut copy = File::from(openat(to, draft.as_str(), write, Mode::RUSR | Mode::WUSR)?);
+            let mut copy = File::from(openat(to, draft, write, Mode::RUSR | Mode::WUSR)?);
             self.meter.copy(&mut source, &mut copy)?;
             if let Some((uid, gid)) = owner {
                 rustix::fs::fchown(&copy, Some(uid), Some(gid))?;
             }
-            rustix::fs::fchmod(copy.as_fd(), Mode::from_raw_mode(found.st_mode & 0o777))?;
+            rustix::fs::fchmod(copy.as_fd(), Mode::from_raw_mode(opened.st_mode & 0o777))?;
         }
-        Ok(rustix::fs::renameat(to, draft.as_str(), to, target)?)
+        Ok(())
     }
 }

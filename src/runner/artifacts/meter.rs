@@ -91,6 +91,11 @@ impl<'a> UnpackMeter<'a> {
         self
     }
 
+    /// With the same bounds, for another look at what was counted already.
+    pub(super) fn recount(&self) -> UnpackMeter<'a> {
+        UnpackMeter::new(self.bounds, Arc::clone(&self.cancelled), self.directory)
+    }
+
     /// Bytes are about to be written.
     pub fn writes(&self, bytes: u64) -> io::Result<()> {
         self.check_cancelled()?;
@@ -138,13 +143,19 @@ impl<'a> UnpackMeter<'a> {
 
     /// An entry of an archive.
     pub fn enters(&self) -> io::Result<()> {
+        self.counts()?;
+        if self.entries.get().is_multiple_of(RECHECK_ENTRIES) { self.has_room(0) } else { Ok(()) }
+    }
+
+    /// An entry that is there already.
+    pub(super) fn counts(&self) -> io::Result<()> {
         self.check_cancelled()?;
         self.entries.set(self.entries.get() + 1);
         let SetLimit { limit, setting } = self.bounds.entries;
         if limit > 0 && self.entries.get() > limit {
             return Err(reached(format!("it has more than {limit} entries ({setting})")));
         }
-        if self.entries.get().is_multiple_of(RECHECK_ENTRIES) { self.has_room(0) } else { Ok(()) }
+        Ok(())
     }
 
     /// While another program makes the entries: so many inodes are no longer free. Other processes take some as well,

@@ -4,9 +4,12 @@
 //! source ── fetch (http, https) ──► a file ── checksum ── unpack ──┐
 //!        └─ git (the host's) ─────► a tree ── inspect ─────────────┴──► staging ── install ──► destination
 //! ```
-//! Everything is made in a directory of the agent's in the directory of the alloc, which no task can write to, and
-//! appears at its destination by rename. Blocks; ends within a tenth of a second once it is cancelled, and leaves no
-//! staging behind.
+//! Everything is made in a directory of the agent's in the directory of the alloc, and appears at its destination by
+//! rename. No task reaches that directory while a file is downloaded, verified, unpacked and moved. Git runs as the
+//! task's user, whose other processes may hold directories of its tree open and change them until the end: names are
+//! counted while they are moved, and a file is copied only if it is that user's.
+//!
+//! Blocks; ends within a tenth of a second once it is cancelled, and leaves no staging behind.
 
 mod cancelled;
 mod checksums;

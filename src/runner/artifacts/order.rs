@@ -24,7 +24,7 @@ pub struct ArtifactOrder {
 /// For whom, and within which bounds.
 pub struct ArtifactScope {
     pub config: ArtifactConfig,
-    /// The directory of the alloc, which only the agent can write to.
+    /// The directory of the alloc: only the agent makes entries in it.
     pub alloc_dir: PathBuf,
     pub task: String,
     /// Whose the files are; `None`: the agent's.

@@ -134,7 +134,7 @@ impl ArchiveSeal {
         }
         let ArchiveSeal { entries, bytes } = counted;
         Err(hostile(format!(
-            "received {entries} entries with {bytes} bytes; the seal says {} with {}",
+            "received {entries} entries with {bytes} bytes; the seal has {} with {}",
             self.entries, self.bytes
         )))
     }

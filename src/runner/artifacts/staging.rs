@@ -1,7 +1,7 @@
 //! The directory in which an artifact is made: the agent's own, in the directory of the alloc, removed with its value.
 //!
 //! ```text
-//! <alloc>/.artifacts-<task>/         other users pass through it          0711
+//! <alloc>/.artifacts-<task>/         the agent's alone                    0700, while git runs 0711
 //! <alloc>/.artifacts-<task>/file     what came over the network           0600
 //! <alloc>/.artifacts-<task>/tree/    what goes to the destination         the task's user's
 //! ```
@@ -22,8 +22,9 @@ use crate::telemetry::lock;
 
 pub(super) const FILE: &str = "file";
 pub const TREE: &str = "tree";
-/// Git works as another user, below it.
-const MODE: u32 = 0o711;
+const MODE: u32 = 0o700;
+/// Git works as the task's user, below it.
+const OPEN: u32 = 0o711;
 
 /// Those in use. A download that was cancelled needs a moment to end: the next one for its task waits for it.
 static IN_USE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
@@ -77,6 +78,14 @@ impl Staging {
         // Whatever the umask.
         rustix::fs::fchmod(&directory, Mode::from_raw_mode(mode))?;
         Ok(Staging { directory, claim })
+    }
+    /// Lets processes of other users pass through, and changes what is theirs.
+    pub(super) fn open(&self) -> io::Result<()> {
+        Ok(rustix::fs::fchmod(&self.directory, Mode::from_raw_mode(OPEN))?)
+    }
+    /// No other process reaches it any more, but those that hold a directory of it open.
+    pub(super) fn close(&self) -> io::Result<()> {
+        Ok(rustix::fs::fchmod(&self.directory, Mode::from_raw_mode(MODE))?)
     }
     pub fn path(&self) -> &Path {
         &self.claim.0

@@ -107,7 +107,7 @@ fn unpack_from(
             break;
         }
         if keeps && after > MOST_AFTER_END {
-            return Err(hostile("the archive does not end where it says so"));
+            return Err(hostile("the archive does not end at its end mark"));
         }
         meter.check_cancelled()?;
     }

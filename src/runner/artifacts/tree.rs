@@ -1,7 +1,7 @@
 //! A directory tree that is made entry by entry from the names of an archive. Nothing is written through a link: each
 //! component is opened in its directory without following one, and links that lead out of the tree are refused.
 
-use std::ffi::CString;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -344,16 +344,20 @@ fn inspect_below(at: &OwnedFd, depth: usize, meter: &UnpackMeter<'_>) -> io::Res
     Ok(bytes)
 }
 
-/// What is in a directory.
-pub(super) fn names(at: &OwnedFd) -> io::Result<Vec<CString>> {
-    let mut names = Vec::new();
+/// Calls this with each name in a directory, which may move it away. Each counts as an entry; none is held.
+pub(super) fn each_name(
+    at: &OwnedFd,
+    meter: &UnpackMeter<'_>,
+    mut with: impl FnMut(&CStr) -> io::Result<()>,
+) -> io::Result<()> {
     for entry in Dir::read_from(at)? {
         let entry = entry?;
         if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-            names.push(entry.file_name().to_owned());
+            meter.counts()?;
+            with(entry.file_name())?;
         }
     }
-    Ok(names)
+    Ok(())
 }
 
 /// The regular files below a directory, at most so many of them. Two descriptors are open at once.

@@ -225,7 +225,7 @@ impl<'a> ChecksumReader<'a> {
     fn finish(mut self) -> io::Result<()> {
         let more = self.from.read(&mut [0])?;
         if more > 0 || self.left > 0 {
-            return Err(hostile("its length is not what the archive says"));
+            return Err(hostile("its length is not that of the archive's directory"));
         }
         if u64::from(self.summed.finalize()) == self.checksum { Ok(()) } else { Err(hostile("its checksum is wrong")) }
     }

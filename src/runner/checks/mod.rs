@@ -42,8 +42,8 @@ use crate::telemetry::lock;
 /// The first runs of checks that begin together are spread over so much.
 const SPREAD: Duration = Duration::from_secs(1);
 
-/// What runs of a service or a check: of a task its attempt, of a group that it does. `None`: nothing.
-type Gate = Option<u32>;
+/// The attempt that a service or a check belongs to: that of its task; 0 of a group that runs. `None`: nothing runs.
+type GateAttempt = Option<u32>;
 
 /// So many checks of one alloc run at once: those of another do not wait behind a backend that hangs.
 const AT_ONCE: usize = 16;
@@ -69,7 +69,7 @@ struct AllocChecks {
 
 struct State {
     /// Of each service of the group: what of it runs, and how it is listed.
-    services: Vec<(Gate, Option<Arc<ServiceInstance>>)>,
+    services: Vec<(GateAttempt, Option<Arc<ServiceInstance>>)>,
     checks: Vec<CheckCell>,
     health: AllocHealth,
     reason: String,
@@ -80,7 +80,7 @@ struct State {
 struct CheckCell {
     /// Of its service in the group, and its own there.
     place: (usize, usize),
-    gate: Gate,
+    gate: GateAttempt,
     /// Grows with each beginning: what an earlier run brings is dropped.
     generation: u64,
     tracker: CheckTracker,
@@ -436,7 +436,7 @@ fn task_at(alloc: &Alloc, service: &Service) -> Option<usize> {
 }
 
 /// A task's service is there while its task runs; a group's while one of its main tasks does.
-fn gate_of_service(alloc: &Alloc, service: &Service) -> Gate {
+fn gate_of_service(alloc: &Alloc, service: &Service) -> GateAttempt {
     match task_at(alloc, service) {
         Some(at) => running_attempt(alloc, at),
         None => {
@@ -447,14 +447,14 @@ fn gate_of_service(alloc: &Alloc, service: &Service) -> Gate {
     }
 }
 
-fn gate_of_check(alloc: &Alloc, check: &ServiceCheck, of_service: u32) -> Gate {
+fn gate_of_check(alloc: &Alloc, check: &ServiceCheck, of_service: u32) -> GateAttempt {
     match check.task.as_ref().and_then(|task| alloc.task_at(task.as_str())) {
         Some(at) => running_attempt(alloc, at),
         None => Some(of_service),
     }
 }
 
-fn running_attempt(alloc: &Alloc, at: usize) -> Gate {
+fn running_attempt(alloc: &Alloc, at: usize) -> GateAttempt {
     let status = alloc.status(at);
     (status.state == TaskState::Running).then_some(status.attempt)
 }

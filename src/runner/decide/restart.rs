@@ -44,7 +44,7 @@ pub enum FinishReason {
 impl FinishReason {
     pub fn text(self) -> &'static str {
         match self {
-            FinishReason::Killed => "it was asked to stop",
+            FinishReason::Killed => "it was requested to stop",
             FinishReason::Done => "it completed successfully",
             FinishReason::NeverRestarts => "the policy allows no restarts",
             FinishReason::Unrecoverable => "trying again cannot help",

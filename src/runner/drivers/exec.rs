@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use self::config::Config;
-use self::settings::Settings;
+use self::settings::ExecSettings;
+pub use self::settings::shown_paths;
 use super::fields::ConfigFields;
 use super::supervised::{ProcessDriver, ProgramConfig, SupervisedDriver, SupervisionContext};
 use super::{DriverContext, DriverEntry, DriverError, Fingerprint, Health, SeenDirs, StartRequest};
@@ -29,7 +30,7 @@ use crate::supervisor::orders::{Mount, Orders, SandboxNode, SandboxOrders};
 pub static ENTRY: DriverEntry = DriverEntry {
     name: settings::NAME,
     settings: settings::ALL,
-    check: |task| ExecDriver::with(Settings::anywhere()).work(task).map(drop),
+    check: |task| ExecDriver::with(ExecSettings::anywhere()).work(task).map(drop),
     build: |context| Arc::new(SupervisedDriver::new(context, ExecDriver::new(context))),
 };
 
@@ -54,14 +55,14 @@ const HIDDEN: [&str; 12] = [
 
 #[derive(Debug)]
 pub struct ExecDriver {
-    settings: Settings,
+    settings: ExecSettings,
 }
 
 impl ExecDriver {
     fn new(context: &DriverContext) -> ExecDriver {
-        ExecDriver::with(Settings::of(&context.settings))
+        ExecDriver::with(ExecSettings::of(&context.settings))
     }
-    fn with(settings: Settings) -> ExecDriver {
+    fn with(settings: ExecSettings) -> ExecDriver {
         ExecDriver { settings }
     }
 
@@ -196,7 +197,7 @@ mod tests {
 
     fn exec(settings: &[(&'static str, &str)]) -> ExecDriver {
         let settings = settings.iter().map(|(key, value)| ((settings::NAME, *key), (*value).to_owned())).collect();
-        ExecDriver::with(Settings::of(&settings))
+        ExecDriver::with(ExecSettings::of(&settings))
     }
     fn request(dir: &str) -> StartRequest {
         StartRequest::alone(testing::task(settings::NAME, r#"{"command": "x"}"#), Path::new(dir))

@@ -684,7 +684,7 @@ mod tests {
             }
         };
         let first = reported(5).await;
-        let second = tokio::time::timeout(Duration::from_secs(30), reported(7)).await.unwrap();
+        let second = tokio::time::timeout(Duration::from_secs(300), reported(7)).await.unwrap();
         assert!(second - first >= 500_000_000, "half a core for a second or more: {first} {second}");
         assert!(start("{}").await.unwrap().reader().is_none(), "absent is not 0");
     }

@@ -21,6 +21,7 @@ pub use self::driver::{
     DriverSettings, ExecEnd, ExecRequest, ExecSession, Fingerprints, GivenDevices, KILL_SIGNAL, RecoveryOutcome,
     SeenDirs, StartRequest, TerminalRequest, UnenforcedField, UnrecordedAttempt,
 };
+pub use self::exec::shown_paths;
 pub use self::fingerprint::{DriverInfo, Fingerprint, FingerprintChange, Health};
 pub use self::judge::{problems, problems_anywhere};
 pub use self::mock::MockDriver;

@@ -26,7 +26,7 @@ impl Hook<OfTask> for DevicesHook {
                 return Ok(HookOutcome::Again);
             }
             let Some(keeper) = subject.ctx.devices.clone() else {
-                let none = HookError::setup("it asks for devices, and this agent has no device plugins");
+                let none = HookError::setup("it requests devices, and this agent has no device plugins");
                 return Err(HookError { recoverable: false, ..none });
             };
             let reserved = keeper.reserve(&subject.device_holder(), requests).ends_with(Ends::Deadline).await;

@@ -42,20 +42,19 @@ impl Hook<OfAlloc> for MigrateHook {
         Box::pin(async move {
             if let (false, Some(spec)) = (subject.data_from.is_empty(), &subject.spec) {
                 let tasks: Vec<_> = spec.group().tasks.iter().map(|t| (t.name.clone(), t.user.clone())).collect();
-                let outcome = match take_over(subject, tasks).await {
-                    Ok(0) => MigrationOutcome::Nothing,
+                let (outcome, message) = match take_over(subject, tasks).await {
+                    Ok(0) => (MigrationOutcome::Nothing, None),
                     Ok(moved) => {
                         let from = subject.data_from[0].short();
                         let message = format!("took over the data of alloc {from}: {}", directories(moved));
-                        (spec.emit)(EventKind::Migration, message);
-                        MigrationOutcome::Moved
+                        (MigrationOutcome::Moved, Some(message))
                     }
                     Err(why) => {
                         let message = format!("migration failed: {why}; what was not moved begins empty");
-                        (spec.emit)(EventKind::Migration, message);
-                        MigrationOutcome::Failed
+                        (MigrationOutcome::Failed, Some(message))
                     }
                 };
+                subject.events.extend(message.map(|message| (EventKind::Migration, message)));
                 subject.ctx.metrics.migrations.ended(outcome);
             }
             subject.data_from.clear();
@@ -106,9 +105,8 @@ fn move_all(
     data_dir.build_to_take_over(new, &names).map_err(|e| format!("cannot make its directories: {e}"))?;
     let shared = std::iter::once((["alloc", "data"], None));
     let own = tasks.iter().map(|(name, user)| ([name.as_str(), "local"], user.as_deref()));
-    let (mut moved, mut failed) = (0, None);
+    let (to, mut moved, mut failed) = (data_dir.alloc(new), 0, None);
     for (names, user) in shared.chain(own) {
-        let to = data_dir.alloc(new);
         let one = |old: &AllocId| {
             let from = data_dir.alloc(old);
             let done = move_dir(
@@ -123,13 +121,21 @@ fn move_all(
         }
         let mut outcomes = from.iter().map(one);
         // One that was moved before is absent, and no older one takes its place.
-        match outcomes.find(|outcome| *outcome != Ok(MoveResult::Absent)) {
-            Some(Ok(MoveResult::Renamed | MoveResult::Copied)) => {
-                moved += 1;
-                give(data_dir, new, &names, user);
+        let (is_moved, is_there) = match outcomes.find(|outcome| *outcome != Ok(MoveResult::Absent)) {
+            Some(Ok(MoveResult::Renamed | MoveResult::Copied)) => (true, true),
+            // By an agent that died before it recorded that. An empty one may have been moved, or made for this alloc.
+            Some(Ok(MoveResult::Taken | MoveResult::Absent)) | None => {
+                let place = RootedPath { root: &to, names: &names };
+                (place.is_free().is_ok_and(|is_free| !is_free), place.is_dir().unwrap_or_default())
             }
-            Some(Ok(MoveResult::Taken | MoveResult::Absent)) | None => {}
-            Some(Err(why)) => drop(failed.get_or_insert(why)),
+            Some(Err(why)) => {
+                failed.get_or_insert(why);
+                (false, false)
+            }
+        };
+        moved += usize::from(is_moved);
+        if is_there {
+            give(data_dir, new, &names, user);
         }
     }
     failed.map_or(Ok(moved), Err)
@@ -143,5 +149,35 @@ pub(super) fn give(data_dir: &DataDir, new: &AllocId, names: &[&str], user: Opti
     let Some(user) = user.and_then(|user| account(user).ok()) else { return };
     if let Err(error) = data_dir.give_local(new, names, user.uid, user.gid) {
         tracing::warn!(alloc_id = %new, %error, "failed to give a migrated directory to the user of its task");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    /// The agent before it died between the move and the change of the owner.
+    #[test]
+    fn directory_moved_before_the_agent_died_gets_its_owner_even_if_it_is_empty() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let user = account("nobody").unwrap();
+        for content in [None, Some("file")] {
+            let dir = tempfile::tempdir().unwrap();
+            let data_dir = DataDir::open(dir.path()).unwrap();
+            let (old, new, task) = (AllocId::random(), AllocId::random(), TaskName::new("t"));
+            data_dir.build_to_take_over(&new, std::slice::from_ref(&task)).unwrap();
+            let local = data_dir.alloc(&new).join("t/local");
+            std::fs::create_dir(&local).unwrap();
+            content.iter().for_each(|name| std::fs::write(local.join(name), "x").unwrap());
+            let tasks = [(task, Some("nobody".to_owned()))];
+            let moved = move_all(&data_dir, &[old], &new, &tasks, &AtomicBool::new(false)).unwrap();
+            assert_eq!(moved, usize::from(content.is_some()));
+            let about = local.metadata().unwrap();
+            assert_eq!((about.uid(), about.gid()), (user.uid, user.gid), "{content:?}");
+        }
     }
 }

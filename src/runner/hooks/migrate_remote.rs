@@ -51,7 +51,7 @@ impl Hook<OfAlloc> for MigrateRemoteHook {
             let outcome = match take_over(subject, spec, &source).await {
                 Ok((moved, data)) => {
                     let message = took_over(&source, moved, data, began.elapsed());
-                    (spec.emit)(EventKind::Migration, message);
+                    subject.events.push((EventKind::Migration, message));
                     MigrationOutcome::Moved
                 }
                 Err(NotMigrated { why, may_start_empty }) => {
@@ -59,7 +59,7 @@ impl Hook<OfAlloc> for MigrateRemoteHook {
                     let starts = may_start_empty && source.on_failure == MigrationFailure::StartEmpty;
                     let what = if starts { "its tasks start with empty directories" } else { "the alloc fails" };
                     let message = format!("migration failed: alloc {source}: {why}; {what}");
-                    (spec.emit)(EventKind::Migration, message.clone());
+                    subject.events.push((EventKind::Migration, message.clone()));
                     if starts {
                         subject.migrate_from = None;
                         return Ok(HookOutcome::Again);

@@ -48,6 +48,9 @@ pub struct OfAlloc {
     pub began: Steady,
     /// How long each hook took that ran before its tasks.
     pub took: Vec<(&'static str, Duration)>,
+    /// Events of each of its tasks that is not dead. They are recorded in one write with what was made: an agent that
+    /// dies before that repeats the hooks, and with them the events.
+    pub events: Vec<(EventKind, String)>,
 }
 
 /// What hooks need to know of an alloc that is not collected.
@@ -87,6 +90,7 @@ impl OfAlloc {
             migrate_from: None,
             began: Steady(0),
             took: Vec::new(),
+            events: Vec::new(),
         }
     }
 }

@@ -163,7 +163,8 @@ impl StartOfTemplates {
             made.extend(self.rendering.variables(template, &text)?);
             let is_owed = template.first_script().is_some();
             let (digest, rendered_at) = (digest_of(&text), time.now);
-            states.push(TemplateState { is_watched, digest, is_owed, is_unwritten: false, rendered_at });
+            let acted_on = digest.clone();
+            states.push(TemplateState { is_watched, digest, is_owed, acted_on, is_unwritten: false, rendered_at });
         }
         for _ in &self.templates {
             self.ctx.metrics.templates.rendered(TemplateOutcome::Written);

@@ -111,7 +111,7 @@ impl Manager {
             let restored = RestoredRecords { record, tasks: group.tasks.iter().map(|_| None).collect() };
             let Some(alloc) = self.make(Arc::clone(job), restored) else { continue };
             alloc.receive();
-            let numbers = alloc.put_new(&mut batch);
+            let numbers = alloc.put_tasks(&mut batch);
             new.push((UnownedAlloc::new(Arc::new(alloc)), numbers));
         }
         for alloc in &superseded {

@@ -211,8 +211,9 @@ impl AllocHooks {
             let run = async move {
                 let mut subject = alloc.subject();
                 let failed = alloc.hooks.alloc.run(before, &mut subject).await;
-                if alloc.take_up(subject) {
-                    alloc.persist_made().await;
+                let taken = alloc.take_up(subject);
+                if taken.is_new || taken.has_events {
+                    alloc.persist_made(taken.has_events).await;
                 }
                 failed
             };

@@ -97,7 +97,7 @@ impl Manager {
         let restored = RestoredRecords { record, tasks: group.tasks.iter().map(|_| None).collect() };
         let Some(new) = self.make(Arc::clone(&old.job), restored) else { return Ok(()) };
         new.receive();
-        let numbers = new.put_new(&mut batch);
+        let numbers = new.put_tasks(&mut batch);
         let created = UnownedAlloc::new(Arc::new(new));
         let new_keys: Vec<String> = batch.writes.iter().map(|(key, _)| key.clone()).collect();
         old.replaced_by(id.clone(), &mut batch);

@@ -184,7 +184,7 @@ impl Manager {
         let refused = |why| Err(RunnerError::Final { alloc: alloc.id.clone(), why });
         let max_run = alloc.group().max_run_duration.map(Nanos::from_duration);
         if alloc.desired() == Desired::Stop {
-            return refused("was asked to stop");
+            return refused("was requested to stop");
         }
         if max_run.is_some_and(|most| alloc.age() >= most) {
             return refused("has had its max_run_duration");

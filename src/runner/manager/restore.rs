@@ -54,7 +54,7 @@ pub enum RestoreError {
     #[error("an internal error")]
     Hooks(#[from] OrderError),
     /// Written by a newer agent: a guess could start tasks twice.
-    #[error("the state database has schema {found}, this agent knows {known}: start the newer agent that wrote it")]
+    #[error("the state database has schema {found}, this agent supports {known}: start the newer agent that wrote it")]
     Schema { found: String, known: u32 },
 }
 

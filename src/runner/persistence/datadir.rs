@@ -15,7 +15,7 @@
 //! <data>/alloc/<alloc id>/                      traversable for the users of its tasks alone   0700 and an ACL
 //! <data>/alloc/<alloc id>/alloc/{,data,tmp}     shared by the tasks of an alloc                01777
 //! <data>/alloc/<alloc id>/alloc/logs            what they write, through pipes: the agent's    0750
-//! <data>/alloc/<alloc id>/.artifacts-<task>/    what is fetched for it, until it is whole: the agent's   0711
+//! <data>/alloc/<alloc id>/.artifacts-<task>/    what is fetched for it, until it is whole: the agent's   0700
 //! <data>/alloc/<alloc id>/.templates-<task>     what its templates were rendered from (`rendering::record`)      0600
 //! <data>/alloc/<alloc id>/.migrat{ing,ed}/      data of an alloc of another agent, until it is in its place       0700
 //! <data>/alloc/<alloc id>/<task>/               the task's, which it works in: its user's      0700
@@ -46,7 +46,9 @@ pub use self::error::DataDirError;
 pub use self::known_paths::DirectoryHistory;
 use self::known_paths::KnownPaths;
 pub use self::lock::LET_GO;
-use self::modes::{ALLOC, DATA, DirectoryTarget, Gates, LOGS, SHARED, SHARED_NAME, TASK, explain, make_dirs};
+use self::modes::{
+    ALLOC, DATA, DirectoryTarget, Gates, LOGS, SHARED, SHARED_NAME, TASK, explain, is_whole_dir, make_dirs,
+};
 pub use self::modes::{FileOwner, TightenedDirectories};
 use crate::host::access;
 use crate::host::process::Account;
@@ -266,21 +268,20 @@ impl DataDir {
         self.build_tops()?;
         let place = id.as_str().bytes().last().map_or(0, usize::from) % self.making.len();
         let _alone = self.making.get(place).map(lock);
-        let alloc = match alloc.symlink_metadata() {
-            // Closed by `gates`, which knows the users that may traverse it.
-            Ok(found) if found.is_dir() => None,
-            _ => Some(DirectoryTarget::owned_by_agent(&alloc, ALLOC)),
-        };
-        alloc.map_or(Ok(()), |alloc| make_dirs([alloc]))?;
+        // One that is there is closed by `gates`, which knows the users that may traverse it.
+        if !is_whole_dir(&alloc) {
+            make_dirs([DirectoryTarget::owned_by_agent(&alloc, ALLOC)])?;
+        }
         // Before anything is in it: what is made later inherits its project.
         let limit = limit.filter(|_| shared.symlink_metadata().is_err());
-        let is_limited = limit.is_some_and(|bytes| self.limits.set(id, &self.alloc(id), bytes));
+        let is_limited = self.limits.build(id, &alloc, limit);
         make_dirs([
             DirectoryTarget::owned_by_agent(&shared, SHARED),
             DirectoryTarget::owned_by_agent(&shared.join("data"), SHARED),
             DirectoryTarget::owned_by_agent(&logs, LOGS),
             DirectoryTarget::owned_by_agent(&shared.join("tmp"), SHARED),
         ])?;
+        // Each time: an agent may have died before it.
         if is_limited {
             self.limits.exempt(id, &logs);
         }

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 
-use crate::collectors::{Reading, ReadingStore};
+use crate::collectors::{Reading, ReadingSink};
 use crate::model::id::{AllocId, TaskName};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
@@ -34,7 +34,7 @@ pub struct AttemptKey {
 
 /// One page: a line of JSON, followed by older bytes.
 #[derive(Serialize, Deserialize)]
-struct Sample {
+struct StoredSample {
     #[serde(flatten)]
     key: AttemptKey,
     at: Timestamp,
@@ -86,7 +86,7 @@ impl SampleFile {
         for page in bytes.chunks(PAGE) {
             let line = page.split(|byte| *byte == b'\n').next().unwrap_or_default();
             match serde_json::from_slice(line) {
-                Ok(Sample { key, at, usage }) => {
+                Ok(StoredSample { key, at, usage }) => {
                     pages.found.insert(key, (pages.count, Reading::of(Arc::new(usage), at)));
                 }
                 Err(_) => pages.free.push(pages.count),
@@ -128,9 +128,9 @@ impl SampleFile {
     }
 }
 
-impl ReadingStore for Arc<SamplePage> {
+impl ReadingSink for Arc<SamplePage> {
     fn persist(&self, reading: &Reading) {
-        let sample = Sample { key: self.key.clone(), at: reading.at, usage: reading.usage.without_live() };
+        let sample = StoredSample { key: self.key.clone(), at: reading.at, usage: reading.usage.without_live() };
         let line = serde_json::to_vec(&sample).map(|mut line| {
             line.push(b'\n');
             line

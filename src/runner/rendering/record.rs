@@ -32,14 +32,32 @@ pub struct TemplateState {
     pub is_watched: bool,
     /// Of the last text that was written, or is about to be.
     pub digest: String,
-    /// Its `change_mode` has to act once that text is written.
+    /// Its `change_mode` has to act: a text was written since it last did.
     pub is_owed: bool,
+    /// Of the text that it last acted on: at the start of the task or since. Empty: of an earlier version.
+    #[serde(default)]
+    pub acted_on: String,
     /// That text may not be in its file: an agent died before it was written, or the disk failed.
     #[serde(default)]
     pub is_unwritten: bool,
     /// The time in that text: it is another text only if something else has changed.
     #[serde(default)]
     pub rendered_at: Timestamp,
+}
+
+impl TemplateState {
+    /// No action follows a text that is not there yet.
+    pub fn has_to_act(&self) -> bool {
+        let is_other = !self.acted_on.is_empty() && self.acted_on != self.digest;
+        (self.is_owed || is_other) && !self.is_unwritten
+    }
+    /// Nothing is owed any more but what is not written yet.
+    pub fn acted(&mut self) {
+        if !self.is_unwritten {
+            self.is_owed = false;
+            self.acted_on.clone_from(&self.digest);
+        }
+    }
 }
 
 impl TemplateRecord {

@@ -7,10 +7,10 @@ use tokio::time::Instant;
 use super::TaskOwner;
 use super::launch::LaunchFailure;
 use crate::model::event::EventKind;
-use crate::model::signal;
 use crate::model::task::{Exit, ExitStatus, LostOutput, Outcome, RestartReason};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
+use crate::model::{exit_text, signal};
 use crate::runner::alloc::KillEscalation;
 use crate::runner::decide::outcome::{SIGKILL, outcome, with_oom};
 use crate::runner::decide::restart::{AttemptOutcome, Decision, FinishReason};
@@ -115,7 +115,7 @@ impl TaskOwner {
             let message = failure.message.clone();
             // A cancelled start is no failure: the event of its end gives the reason.
             if let Some(kind) = failure.kind {
-                edit.event(kind, format!("the task could not be started: {message}"), &[("error", message.clone())]);
+                edit.event(kind, exit_text::not_started(&message), &[("error", message.clone())]);
             }
             let attempt = edit.status().attempt;
             let exit = exit_of(attempt, ExitStatus::NotStarted(message), None, edit.now, Usage::default(), killed);
@@ -247,40 +247,23 @@ pub(super) fn exit_of(
     }
 }
 
-pub(super) type Details = Vec<(&'static str, String)>;
+/// Fields of an event: names and values.
+pub(super) type EventDetails = Vec<(&'static str, String)>;
 
-/// `OOM killed (signal 9)` or `signal 15 (SIGTERM)`.
-fn signal_text(number: u8, outcome: Outcome) -> String {
-    match (outcome, signal::name(number)) {
-        (Outcome::Oom, _) => format!("OOM killed (signal {number})"),
-        (_, Some(name)) => format!("signal {number} ({name})"),
-        (_, None) => format!("signal {number}"),
-    }
-}
-
-pub(super) fn terminated(exit: &Exit) -> (EventKind, String, Details) {
+pub(super) fn terminated(exit: &Exit) -> (EventKind, String, EventDetails) {
     let mut details = vec![("outcome", exit.outcome.as_str().to_owned()), ("attempt", exit.attempt.to_string())];
-    let mut message = match &exit.status {
-        ExitStatus::Code(code) => {
-            details.push(("exit_code", code.to_string()));
-            format!("exit code {code}")
-        }
-        ExitStatus::Signal(signal) => {
-            details.push(("signal", signal.to_string()));
-            signal_text(*signal, exit.outcome)
-        }
+    match &exit.status {
+        ExitStatus::Code(code) => details.push(("exit_code", code.to_string())),
+        ExitStatus::Signal(signal) => details.push(("signal", signal.to_string())),
         ExitStatus::NotStarted(error) => {
             details.push(("error", error.clone()));
-            return (EventKind::DriverFailure, format!("the task could not be started: {error}"), details);
+            return (EventKind::DriverFailure, exit_text::not_started(error), details);
         }
-        ExitStatus::Unknown(why) => {
-            details.push(("error", why.clone()));
-            format!("outcome unknown: {why}")
-        }
-    };
+        ExitStatus::Unknown(why) => details.push(("error", why.clone())),
+    }
+    let mut message = exit.described();
     if let Some(oom_kills) = exit.oom_kills.filter(|n| *n > 0) {
         details.push(("oom_kills", oom_kills.to_string()));
-        message.push_str(&format!("; OOM kills: {oom_kills}"));
     }
     let details_of_streams = ["stdout_lost_bytes", "stderr_lost_bytes"];
     let lost = LostOutput::STREAMS.into_iter().zip(details_of_streams).zip(exit.lost_output.by_stream());

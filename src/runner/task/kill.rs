@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::exit::exit_of;
 use super::{BackgroundResult, TaskOwner, late};
 use crate::model::event::EventKind;
+use crate::model::exit_text;
 use crate::model::task::{ExitStatus, Failure};
 use crate::model::units::Nanos;
 use crate::model::usage::Usage;
@@ -53,7 +54,7 @@ impl TaskOwner {
                     edit.status().finished_at = Some(edit.now);
                     let why = edit.why(cause);
                     if let Some(error) = no_setup {
-                        let message = format!("the task could not be started: {error}");
+                        let message = exit_text::not_started(&error);
                         edit.event(EventKind::SetupFailure, message, &[("error", error.clone())]);
                         let (attempt, now) = (edit.status().attempt, edit.now);
                         let never = ExitStatus::NotStarted(error);

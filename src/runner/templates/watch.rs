@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::model::event::EventKind;
+use crate::model::exit_text;
 use crate::model::task::TaskState;
 use crate::model::template::{ChangeScript, TaskTemplate};
 use crate::model::units::Steady;
@@ -17,12 +18,14 @@ use crate::runner::decide::templates::{
 use crate::runner::drivers::call::RunningAttempt;
 use crate::runner::rendering::{
     FaultKind, InputWatch, MOST_COVERS, RenderFault, RenderTime, Rendering, SETTLE, TaskPaths, TemplateInput,
-    TemplateRecord, digest_of,
+    TemplateRecord, TemplateState, digest_of,
 };
 use crate::runner::wait_ends::{Ends, EndsWith};
 use crate::telemetry::lock;
 use crate::telemetry::templates::{TemplateActed, TemplateOutcome};
 
+/// What failed is tried again after so long: a disk that was full may have room again.
+const RETRY: Duration = Duration::from_secs(5);
 /// Reason of the events.
 const REASON: &str = "template";
 
@@ -112,7 +115,8 @@ impl TemplateWatch {
             }
             let rested = tokio::time::Instant::now() + pass.rest();
             let next = due.map(|due| due.at).into_iter().chain(pass.quiet_until()).min();
-            let until = next.map(|next| next.since(self.alloc.ctx.line.now()).as_duration());
+            let next = next.map(|next| next.since(self.alloc.ctx.line.now()).as_duration());
+            let until = next.into_iter().chain(pass.has_failed().then_some(RETRY)).min();
             tokio::select! {
                 biased;
                 () = or_later(until) => {}
@@ -209,7 +213,7 @@ impl TemplateWatch {
         let problem = match attempt.exec(&command, script.timeout).await {
             Ok(end) => match end.code {
                 Some(0) => None,
-                Some(code) => Some(format!("exit code {code}")),
+                Some(code) => Some(exit_text::code_text(code)),
                 None => Some(format!("timeout: it ran for {:?}", script.timeout)),
             },
             Err(error) => Some(error.to_string()),
@@ -271,13 +275,21 @@ impl TemplatePass {
     fn template(&self, of: usize) -> &TaskTemplate {
         &self.alloc.task(self.at).templates[of]
     }
-    /// Those whose `change_mode` has to act now: no action follows a text that is not there yet.
+    /// Those whose `change_mode` has to act now.
     fn owed(&self) -> Vec<&TaskTemplate> {
         let templates = self.alloc.task(self.at).templates.iter().zip(&self.record.states);
-        templates.filter(|(_, state)| state.is_owed && !state.is_unwritten).map(|(template, _)| template).collect()
+        let has_to_act =
+            |(template, state): &(&TaskTemplate, &TemplateState)| !template.change.is_noop() && state.has_to_act();
+        templates.filter(has_to_act).map(|(template, _)| template).collect()
     }
     fn quiet_until(&self) -> Option<Steady> {
         self.more.iter().filter_map(|more| Some(more.quiet.as_ref()?.due)).min()
+    }
+
+    /// Whether a text could not be rendered or written in the last pass, though nothing that it reads has to change.
+    fn has_failed(&self) -> bool {
+        let is_failed = |more: &MoreState| more.fault.as_ref().is_some_and(|fault| fault.kind == FaultKind::Failed);
+        self.more.iter().any(is_failed)
     }
 
     /// Renders all of them, until everything that they read was watched before it was read.
@@ -307,9 +319,8 @@ impl TemplatePass {
         self.took.saturating_mul(9).max(SETTLE)
     }
 
-    /// Nothing is owed any more but what is not written yet.
     fn acted(&mut self) {
-        self.record.states.iter_mut().for_each(|state| state.is_owed &= state.is_unwritten);
+        self.record.states.iter_mut().for_each(TemplateState::acted);
         // The next start has written a record of its own.
         if running_attempt(&self.alloc, self.at) == Some(self.attempt) {
             self.save();
@@ -351,7 +362,7 @@ impl TemplatePass {
             more.quiet = None;
             return Ok(());
         }
-        if let Some(wait) = template.wait {
+        if let Some(wait) = template.wait.filter(|_| is_other) {
             let now = self.alloc.ctx.line.now();
             let quiet = quiet_until(wait, more.quiet.as_ref(), &digest, now);
             let is_due = quiet.due <= now;
@@ -359,6 +370,9 @@ impl TemplatePass {
             if !is_due {
                 return Ok(());
             }
+        } else {
+            // Another try to write the same text has waited already.
+            more.quiet = None;
         }
         if is_other && tried.has_time {
             let mut latest = self.rendering.render(template, time);
@@ -367,13 +381,18 @@ impl TemplatePass {
             state.rendered_at = time.now;
         }
         state.digest = digest_of(&text);
+        let was_unwritten = state.is_unwritten;
         state.is_unwritten = !self.rendering.is_on_disk(template, &text);
-        state.is_owed |= state.is_unwritten && !template.change.is_noop();
+        if !was_unwritten && !state.is_unwritten {
+            // Something else has written it: nothing follows.
+            state.acted_on.clone_from(&state.digest);
+        }
         self.save();
         if self.record.states[of].is_unwritten {
             self.rendering.write(template, &text)?;
             self.alloc.ctx.metrics.templates.rendered(TemplateOutcome::Written);
-            self.record.states[of].is_unwritten = false;
+            let state = &mut self.record.states[of];
+            (state.is_unwritten, state.is_owed) = (false, !template.change.is_noop());
             self.save();
         }
         Ok(())

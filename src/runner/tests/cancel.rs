@@ -142,7 +142,7 @@ fn group(id: &str) -> Job {
 async fn wait_for_removal(what: &str, mut is_removed: impl FnMut() -> bool) -> Duration {
     let began = Instant::now();
     while !is_removed() {
-        assert!(began.elapsed() < Duration::from_secs(10), "it goes on: {what}");
+        assert!(began.elapsed() < Duration::from_secs(120), "it goes on: {what}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     began.elapsed()
@@ -207,10 +207,11 @@ async fn all_below_a_node_that_is_cancelled_ends_within_a_tenth_of_a_second() {
         let is_removed = || all.0.lock().unwrap().is_empty() && following.is_finished() && alive() <= nothing;
         took.entry("agent").or_default().push(wait_for_removal("of the agent", is_removed).await);
     }
-    // Other tests may load the machine: the median is meaningful, the maximum includes the scheduler.
+    // Other tests may load the machine: the shortest of five is what the end itself takes, all others include the
+    // scheduler. An end that waits for something takes too long in each of them.
     took.values_mut().for_each(|took| took.sort_unstable());
-    let most = Duration::from_millis(100) + took[IDLE][2] * 20;
+    let most = Duration::from_millis(100) + took[IDLE][0] * 20;
     for (node, took) in took {
-        assert!(took[took.len() / 2] < most, "{node}: {took:?}, and may take {most:?}");
+        assert!(took[0] < most, "{node}: {took:?}, and may take {most:?}");
     }
 }

@@ -174,7 +174,7 @@ async fn task_without_free_devices_reports_why_and_its_restart_policy_decides() 
     until_state(&agent, &second, TaskState::Backoff).await;
     let task = main_task(&agent, &second);
     let found = task.events.iter().find(|e| e.kind == EventKind::SetupFailure).unwrap();
-    assert_eq!(found.message, "the task could not be started: no devices for it: 0 of 1 are free");
+    assert_eq!(found.message, "not started: no devices for it: 0 of 1 are free");
     assert_eq!((task.exit_counts.iter().sum::<u64>(), shown(&agent, &second)), (0, vec![]));
     agent.stop(&first, Wait::UntilEnded).await.unwrap();
     until_state(&agent, &second, TaskState::Running).await;

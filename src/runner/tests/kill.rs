@@ -37,7 +37,7 @@ async fn lost_output_is_reported_with_the_end_and_counted_across_restarts() {
     until_over(&agent, &id).await;
     let task = main_task(&agent, &id);
     let end = task.events.iter().find(|event| event.kind == EventKind::Terminated).unwrap();
-    assert_eq!(end.message, "exit code 0; 4977152 bytes of its stdout could not be written and are lost");
+    assert_eq!(end.message, "exit 0; 4977152 bytes of its stdout could not be written and are lost");
     assert!(end.details.contains("stdout_lost_bytes") && !end.details.contains("stderr_lost_bytes"));
     assert_eq!(totals(&agent, "l").lost_output.by_stream(), [4_977_152, 0]);
     let agent = host.restart(agent).await;
@@ -205,7 +205,7 @@ async fn a_stop_during_backoff_does_not_start_again() {
     assert_eq!((task.state, task.failed, task.next_start_at), (TaskState::Dead, false, None));
     assert_eq!(events(&task).last(), Some(&"Killed"));
     assert_eq!((task.restarts_total(), totals(&agent, "b").restarts), (0, [0; 4]), "it was never started again");
-    assert_eq!(status_of(&agent, &id).description(), "it was asked to stop, and its tasks have ended");
+    assert_eq!(status_of(&agent, &id).description(), "it was requested to stop, and its tasks have ended");
     let agent = host.restart(agent).await;
     assert_eq!((main_task(&agent, &id).restarts_total(), totals(&agent, "b").restarts), (0, [0; 4]));
 }

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use super::ports::{port, with_ports};
 use super::*;
-use crate::collectors::{FdBudget, Reading, ReadingStore, SamplingContext, TaskReader};
+use crate::collectors::{FdBudget, Reading, ReadingSink, SamplingContext, TaskReader};
 use crate::host::hierarchy::Layout;
 use crate::host::roots::Roots;
 use crate::model::id::CgroupPath;
@@ -39,7 +39,7 @@ impl AllocLockProbe {
         let Some(alloc) = self.alloc.get().and_then(Weak::upgrade) else { return };
         let (sender, receiver) = mpsc::channel();
         std::thread::spawn(move || sender.send(alloc.status(0)));
-        let free = receiver.recv_timeout(Duration::from_secs(20)).is_ok();
+        let free = receiver.recv_timeout(Duration::from_secs(300)).is_ok();
         self.seen.lock().unwrap().push((owner, free));
     }
 }
@@ -47,7 +47,7 @@ impl AllocLockProbe {
 #[derive(Debug)]
 struct ReadingProbe(&'static str, Arc<AllocLockProbe>);
 
-impl ReadingStore for ReadingProbe {
+impl ReadingSink for ReadingProbe {
     fn persist(&self, _: &Reading) {
         self.1.note(self.0);
     }

@@ -384,7 +384,7 @@ async fn an_alloc_that_was_stopped_expired_or_replaced_is_not_brought_back() {
     let stopped = submit(&agent, service("s")).await;
     until_state(&agent, &stopped, TaskState::Running).await;
     agent.stop(&stopped, Wait::UntilEnded).await.unwrap();
-    assert_eq!(why(&stopped).await, "was asked to stop");
+    assert_eq!(why(&stopped).await, "was requested to stop");
 
     let mut limited = batch("limited", 600_000, 0);
     limited.groups[0].max_run_duration = Some(Duration::from_secs(2));

@@ -1,4 +1,4 @@
-//! Views that become others without a reading: under another name, or withdrawn.
+//! Changes of views without a reading: another name, or withdrawn series.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::model::alloc::AllocIdentity;
 use crate::model::id::AllocId;
 use crate::model::totals::Totals;
 use crate::snapshot::AllocView;
-use crate::snapshot::retention::RetiredSeries;
+use crate::snapshot::retention::SeriesRetirement;
 
 impl Assembler {
     /// A managed job has come, or retired: an observed workload of the same name gets another name.
@@ -30,7 +30,7 @@ impl Assembler {
         identity(&self.managed_totals, published, earlier.map(|earlier| &earlier.identity))
     }
 
-    pub(super) fn withdraw(&mut self, retired: &[RetiredSeries]) {
+    pub(super) fn withdraw(&mut self, retired: &[SeriesRetirement]) {
         if retired.is_empty() {
             return;
         }

@@ -245,7 +245,7 @@ observe {
 }
 
 network {
-  # The first port that a task can get which asks for no certain one. (ALLOSTAT_MIN_DYNAMIC_PORT)
+  # The first port for tasks that request none in particular. (ALLOSTAT_MIN_DYNAMIC_PORT)
   min_dynamic_port = 20000
   # The last one. Outgoing connections have the ports of net.ipv4.ip_local_port_range: stay below them. (ALLOSTAT_MAX_DYNAMIC_PORT)
   max_dynamic_port = 32000
@@ -315,7 +315,7 @@ node {
   # class =
   # The node pool of this node: a job that names another one is not placed. Default: none, the node is in every pool. (ALLOSTAT_NODE_POOL)
   # pool =
-  # Metadata of this node, each as KEY=VALUE: constraints of job files ask for ${meta.KEY}. Default: none. (ALLOSTAT_NODE_META)
+  # Metadata of this node, each as KEY=VALUE: constraints of job files use ${meta.KEY}. Default: none. (ALLOSTAT_NODE_META)
   # meta =
   # Paths of this host that jobs may mount with `volume`, each as NAME=/path, or NAME=/path:ro for reading only. Tasks write there as their own user. Default: none. (ALLOSTAT_NODE_HOST_VOLUMES)
   # host_volumes =

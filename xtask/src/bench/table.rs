@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::Row;
 use super::budgets::{BUDGETS, Budget, Limit, PEERS, PEERS_MACHINE};
+use super::{Ratio, Row};
+use crate::Result;
 
 impl Budget {
     fn promised(&self) -> String {
@@ -27,10 +28,10 @@ impl Budget {
     }
 }
 
-/// Budgets that have a row in this run, as a table; a budget without a row is left out, never guessed.
+/// Budgets that have a row, as a table; a budget without a row is left out, never guessed.
 fn budgets(rows: &[Row], accepts: impl Fn(&Budget) -> bool) -> String {
     let mut text =
-        "| what | measured | ratio | to | budget | | others, measured once |\n|---|---|---|---|---|---|---|\n"
+        "| what | measured | ratio | compared with | budget | result | other programs, measured once |\n|---|---|---|---|---|---|---|\n"
             .to_owned();
     for budget in BUDGETS.iter().filter(|budget| accepts(budget)) {
         let Some(row) = rows.iter().find(|row| row.name == budget.row) else { continue };
@@ -68,7 +69,7 @@ pub fn short(rows: &[Row]) -> String {
 
 fn peers() -> String {
     let mut text = format!(
-        "Measured once on {PEERS_MACHINE}. They are constants: no run of ours repeats them.\n\n| who | version | how |\n|---|---|---|\n"
+        "Measured once on {PEERS_MACHINE}. They are constants: no run repeats them.\n\n| program | version | how |\n|---|---|---|\n"
     );
     for peer in PEERS {
         let _ = writeln!(text, "| {} | {} | {} |", peer.name, peer.version, peer.how);
@@ -79,10 +80,15 @@ fn peers() -> String {
 /// The whole of `docs/figures.md`. What a person wrote there stays: why a figure is what it is, and what the tests
 /// take.
 pub fn figures(rows: &[Row], machine: &str, earlier: &str) -> String {
+    let days = rows.iter().map(|row| row.date.as_str()).filter(|date| !date.is_empty());
+    let days = match (days.clone().min(), days.max()) {
+        (Some(first), Some(last)) if first != last => format!("{first} to {last}"),
+        (first, _) => first.unwrap_or("on no recorded day").to_owned(),
+    };
     let retained = |name| section(earlier, name).unwrap_or("\n(nothing is written here yet)\n");
     format!(
-        "# Figures\n\nMeasured by `cargo xtask bench` (5,000 cgroups: with `--all`) on {machine}. Compare ratios: each is to a floor \
-         or a peer of the same run. [figures.tsv](figures.tsv) has every row of the last run.\n\n\
+        "# Figures\n\nMeasured by `cargo xtask bench` (5,000 cgroups: with `--all`), {days}; the last run on {machine}. Compare \
+         ratios: each is to a floor or a peer of the same run. [figures.tsv](figures.tsv) has every row with its day.\n\n\
          ## Budgets\n\n{}\n## Others\n\n{}\n## What falls short, and what would help\n\n\
          <!-- why:begin -->{}<!-- why:end -->\n\n## The tests\n\n<!-- tests:begin -->{}<!-- tests:end -->\n",
         budgets(rows, |_| true),
@@ -92,14 +98,30 @@ pub fn figures(rows: &[Row], machine: &str, earlier: &str) -> String {
     )
 }
 
+const HEADING: &str = "benchmark\tfigure\tvalue\tunit\tratio\tto\tdate\tcommit\n";
+
 /// Every row, as `docs/figures.tsv`.
 pub fn all(rows: &[Row]) -> String {
-    let mut text = "benchmark\tfigure\tvalue\tunit\tratio\tto\n".to_owned();
-    for Row { bench, name, value, unit, ratio } in rows {
+    let mut text = HEADING.to_owned();
+    for Row { bench, name, value, unit, ratio, date, commit } in rows {
         let (times, to) = ratio.as_ref().map_or(("", ""), |ratio| (ratio.times.as_str(), ratio.to.as_str()));
-        let _ = writeln!(text, "{bench}\t{name}\t{value}\t{unit}\t{times}\t{to}");
+        let _ = writeln!(text, "{bench}\t{name}\t{value}\t{unit}\t{times}\t{to}\t{date}\t{commit}");
     }
     text
+}
+
+/// The rows of `docs/figures.tsv`.
+///
+/// Errors: the line that has other columns.
+pub fn rows(text: &str) -> Result<Vec<Row>> {
+    let read = |(number, line): (usize, &str)| -> Result<Row> {
+        let columns: Vec<String> = line.split('\t').map(str::to_owned).collect();
+        let [bench, name, value, unit, times, to, date, commit] = <[String; 8]>::try_from(columns)
+            .map_err(|found| format!("docs/figures.tsv:{}: {} columns, expected 8", number + 2, found.len()))?;
+        let ratio = (!times.is_empty()).then_some(Ratio { times, to });
+        Ok(Row { bench, name, value, unit, ratio, date, commit })
+    };
+    text.lines().skip(1).enumerate().map(read).collect()
 }
 
 fn section<'a>(text: &'a str, name: &str) -> Option<&'a str> {
@@ -117,7 +139,6 @@ pub fn between(text: &str, name: &str, new: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Ratio;
     use super::*;
 
     fn row(name: &str, value: &str, ratio: Option<&str>) -> Row {
@@ -127,6 +148,8 @@ mod tests {
             value: value.into(),
             unit: "CPU-s/min".into(),
             ratio: ratio.map(|times| Ratio { times: times.into(), to: "its floor".into() }),
+            date: "2026-01-02".into(),
+            commit: "0123abcd".into(),
         }
     }
 
@@ -162,11 +185,14 @@ mod tests {
 
     #[test]
     fn all_rows_of_a_run_are_in_the_table_of_values() {
-        let text = all(&[row("agent/idle-1000", "0.532", Some("2.51")), row("agent/rss-1000", "47.754", None)]);
+        let measured = [row("agent/idle-1000", "0.532", Some("2.51")), row("agent/rss-1000", "47.754", None)];
+        let text = all(&measured);
+        assert_eq!(rows(&text).unwrap(), measured);
+        assert!(rows("heading\na\tb\n").unwrap_err().to_string().contains("figures.tsv:2: 2 columns"));
         let lines: Vec<&str> = text.lines().skip(1).collect();
         let expected = [
-            "agent\tagent/idle-1000\t0.532\tCPU-s/min\t2.51\tits floor",
-            "agent\tagent/rss-1000\t47.754\tCPU-s/min\t\t",
+            "agent\tagent/idle-1000\t0.532\tCPU-s/min\t2.51\tits floor\t2026-01-02\t0123abcd",
+            "agent\tagent/rss-1000\t47.754\tCPU-s/min\t\t\t2026-01-02\t0123abcd",
         ];
         assert_eq!(lines, expected);
     }

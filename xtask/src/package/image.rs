@@ -14,8 +14,8 @@ use crate::{Result, run};
 const LIBRARIES: [&str; 4] = ["ld-linux-x86-64.so.2", "libc.so.6", "libm.so.6", "libgcc_s.so.1"];
 const LIBRARY_DIR: &str = "lib/x86_64-linux-gnu";
 
-/// `base`: where packages with the C library are unpacked.
-pub fn make(sources: &PackageSources, base: &Path, work: &Path, out: &Path) -> Result<()> {
+/// `base`: where packages with the C library are unpacked. Returns the archive.
+pub fn make(sources: &PackageSources, base: &Path, compress: bool, work: &Path, out: &Path) -> Result<PathBuf> {
     let (layout, files) = (work.join("image"), work.join("layer"));
     let blobs = layout.join("blobs/sha256");
     fs::create_dir_all(&blobs)?;
@@ -42,7 +42,9 @@ pub fn make(sources: &PackageSources, base: &Path, work: &Path, out: &Path) -> R
         "Layers": [layer.path()],
     }]);
     fs::write(layout.join("manifest.json"), saved.to_string())?;
-    sources.tar(&layout, ".", true, &out.join(format!("allostat-{VERSION}-image.tar.gz")))
+    let archive = out.join(format!("allostat-{VERSION}-image.tar{}", if compress { ".gz" } else { "" }));
+    sources.tar(&layout, ".", compress, &archive)?;
+    Ok(archive)
 }
 
 fn root_of(files: &Path, binary: &Path, base: &Path) -> Result<()> {
@@ -138,11 +140,11 @@ mod tests {
         fs::create_dir_all(&work).unwrap();
         fs::create_dir_all(&out).unwrap();
         let root = crate::root();
-        make(&PackageSources::new(&root, &binary), &base, &work, &out).unwrap();
+        let archive = make(&PackageSources::new(&root, &binary), &base, true, &work, &out).unwrap();
 
         let layout = dir.path().join("layout");
         fs::create_dir(&layout).unwrap();
-        let archive = out.join(format!("allostat-{VERSION}-image.tar.gz"));
+        assert_eq!(archive, out.join(format!("allostat-{VERSION}-image.tar.gz")));
         run::output(Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(&layout)).unwrap();
         assert_eq!(json(&layout.join("oci-layout"))["imageLayoutVersion"], "1.0.0");
         let index = json(&layout.join("index.json"));

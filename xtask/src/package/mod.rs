@@ -33,20 +33,30 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub struct Options {
     /// Not built, but this one.
     binary: Option<PathBuf>,
+    /// Only an image of it, with the C library below the first directory, into the second: as tests run it.
+    image: Option<(PathBuf, PathBuf)>,
 }
 
 impl Options {
     pub fn parse(words: &[&str]) -> Result<Options> {
         match words {
-            [] => Ok(Options { binary: None }),
-            ["--binary", path] => Ok(Options { binary: Some(path.into()) }),
-            _ => Err("say nothing, or which binary: cargo xtask package --binary PATH".into()),
+            [] => Ok(Options { binary: None, image: None }),
+            ["--binary", path] => Ok(Options { binary: Some(path.into()), image: None }),
+            ["--binary", path, "--image", base, to] => {
+                Ok(Options { binary: Some(path.into()), image: Some((base.into(), to.into())) })
+            }
+            _ => Err("say nothing, or which binary: cargo xtask package --binary PATH [--image BASE TO]".into()),
         }
     }
 }
 
 pub fn run(options: &Options) -> Result<bool> {
     let root = crate::root();
+    if let (Some(binary), Some((base, to))) = (&options.binary, &options.image) {
+        let work = tempfile::tempdir_in(to)?;
+        println!("{}", image::make(&PackageSources::new(&root, binary), base, false, work.path(), to)?.display());
+        return Ok(true);
+    }
     let parts = parts::get(&root, parts::Purpose::Package)?;
     if let Some(missing) = parts.first_missing() {
         return Err(format!("the part {} is missing: {}", missing.part, missing.why).into());
@@ -73,7 +83,7 @@ pub fn run(options: &Options) -> Result<bool> {
     deb::make(&sources, (VERSION, "xz"), work.path(), &out)?;
     rpm::make(&sources, &parts, work.path(), &out)?;
     tarball::make(&sources, work.path(), &out)?;
-    image::make(&sources, &parts.root("image-base"), work.path(), &out)?;
+    image::make(&sources, &parts.root("image-base"), true, work.path(), &out)?;
     fs::write(out.join(format!("allostat-{VERSION}.cdx.json")), sbom::of(&root)?)?;
     drop(work);
     checksums(&out)?;
@@ -169,9 +179,12 @@ mod tests {
 
     #[test]
     fn a_binary_can_be_named_and_other_words_are_refused() {
-        assert_eq!(Options::parse(&[]).unwrap(), Options { binary: None });
+        assert_eq!(Options::parse(&[]).unwrap(), Options { binary: None, image: None });
         let named = Options::parse(&["--binary", "/x"]).unwrap();
-        assert_eq!(named, Options { binary: Some("/x".into()) });
+        assert_eq!(named, Options { binary: Some("/x".into()), image: None });
+        let image = Options::parse(&["--binary", "/x", "--image", "/base", "/to"]).unwrap();
+        assert_eq!(image, Options { image: Some(("/base".into(), "/to".into())), ..named });
+        assert!(Options::parse(&["--binary", "/x", "--image", "/base"]).is_err());
         assert!(Options::parse(&["--release"]).unwrap_err().to_string().contains("--binary"));
     }
 

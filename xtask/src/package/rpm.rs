@@ -35,6 +35,8 @@ pub fn make(sources: &PackageSources, parts: &Parts, work: &Path, out: &Path) ->
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
     use crate::package::testing;
 
@@ -88,5 +90,53 @@ mod tests {
         for part in ["postinstall", "preuninstall", "postuninstall", "systemctl preset --quiet allostat.service"] {
             assert!(scripts.contains(part), "{part}: {scripts}");
         }
+    }
+
+    /// In a root of its own, by the rpm of Debian. Scripts run there as well, in a shell of busybox.
+    ///
+    /// Promise (Under systemd): rpm installs, verifies and removes the .rpm, and keeps changed settings
+    #[test]
+    fn package_is_installed_verified_and_removed_by_rpm_and_changed_settings_stay() {
+        let parts = Parts::of_tests();
+        let programs = ["rpmbuild", "rpm", "busybox"].map(|name| parts.program(name));
+        let [Some(_), Some(rpm), Some(busybox)] = programs else { testing::skip_test!("no-rpm") };
+        if fs::metadata("/proc/self").unwrap().uid() != 0 {
+            testing::skip_test!("not-root");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let binary = testing::binary(dir.path());
+        let (work, out, root) = (dir.path().join("work"), dir.path().join("out"), dir.path().join("root"));
+        for dir in [&work, &out, &root.join("bin")] {
+            fs::create_dir_all(dir).unwrap();
+        }
+        fs::copy(busybox, root.join("bin/sh")).unwrap();
+        make(&PackageSources::new(&crate::root(), &binary), &parts, &work, &out).unwrap();
+        let made = out.join(format!("allostat-{VERSION}-1.x86_64.rpm")).display().to_string();
+        let call = |words: &[&str]| {
+            let mut command = Command::new(&rpm);
+            command.env("RPM_CONFIGDIR", parts.root("rpm").join("usr/lib/rpm")).arg("--root").arg(&root);
+            run::output(command.args(["--define", "_dbpath /var/lib/rpm", "--force-debian"]).args(words))
+        };
+        // The root has no C library.
+        call(&["--install", "--nodeps", "--nosignature", &made]).unwrap();
+        let installed = |place: &Path| {
+            let all = testing::files_below(place).into_iter();
+            all.filter(|(path, _)| !path.starts_with("var/lib/rpm/") && path != "bin/sh").collect::<Vec<_>>()
+        };
+        assert_eq!(installed(&root), installed(&work.join("rpm")), "every file with its mode");
+        assert_eq!(fs::read(root.join("usr/bin/allostat")).unwrap(), fs::read(&binary).unwrap());
+        assert_eq!(call(&["--verify", "--nodeps", "allostat"]).unwrap(), "");
+        assert_eq!(call(&["--query", "allostat"]).unwrap().trim_end(), format!("allostat-{VERSION}-1.x86_64"));
+
+        let (settings, changed) = (root.join("etc/allostat/agent.hcl"), "# of the host\n");
+        fs::write(&settings, changed).unwrap();
+        let differs = call(&["--verify", "--nodeps", "allostat"]).unwrap_err().to_string();
+        assert!(differs.contains("c /etc/allostat/agent.hcl"), "{differs}");
+        call(&["--reinstall", "--nodeps", "--nosignature", &made]).unwrap();
+        assert_eq!(fs::read_to_string(&settings).unwrap(), changed);
+        call(&["--erase", "allostat"]).unwrap();
+        let left = installed(&root);
+        assert_eq!(left, [("etc/allostat/agent.hcl.rpmsave".to_owned(), 0o644)]);
+        assert_eq!(fs::read_to_string(root.join(&left[0].0)).unwrap(), changed);
     }
 }

@@ -155,6 +155,15 @@ const PARTS: &[Part] = &[
         purpose: Purpose::Tests,
     },
     Part {
+        name: "compose",
+        packages: Packages::Next(&["docker-compose", "libc6"]),
+        programs: &["docker-compose"],
+        megabytes: 16,
+        why: "a real Compose, which reads deploy/compose.yml; the release itself has one that knows less",
+        reason: "no-docker",
+        purpose: Purpose::Tests,
+    },
+    Part {
         name: "podman",
         packages: Packages::Native(&[
             "podman",
@@ -305,7 +314,7 @@ const PARTS: &[Part] = &[
         packages: Packages::WithDependencies(&["netdata-core"]),
         programs: &["netdata"],
         megabytes: 15,
-        why: "a peer that looks at cgroups",
+        why: "a peer that reads cgroups",
         reason: "no-netdata",
         purpose: Purpose::Bench,
     },

@@ -119,13 +119,30 @@ impl<'a> Queue<'a> {
     }
 }
 
+/// Suites that run beside each other, in so many workers.
+struct Lane<'a> {
+    name: &'static str,
+    chosen: Vec<&'a ChosenTests<'a>>,
+    workers: &'static [&'static str],
+}
+
+/// One after the other.
+fn lanes<'a>(chosen: &'a [ChosenTests<'a>]) -> [Lane<'a>; 2] {
+    let is_alone = |one: &&ChosenTests<'a>| ALONE.contains(&one.suite.name.as_str());
+    let (alone, sibling): (Vec<_>, Vec<_>) = chosen.iter().partition(is_alone);
+    [
+        Lane { name: "host", chosen: sibling, workers: &WORKERS },
+        Lane { name: "host, alone", chosen: alone, workers: &WORKERS[..1] },
+    ]
+}
+
 impl<'a> Context<'a> {
     /// Beside each other, then what runs alone.
     pub fn host(&'a self, chosen: &'a [ChosenTests<'a>]) -> Result<Vec<Section>> {
-        let is_alone = |one: &&ChosenTests<'a>| ALONE.contains(&one.suite.name.as_str());
-        let (alone, sibling): (Vec<_>, Vec<_>) = chosen.iter().partition(is_alone);
-        let mut sections = self.queue("host", &sibling, &WORKERS)?;
-        sections.extend(self.queue("host, alone", &alone, &WORKERS[..1])?);
+        let mut sections = Vec::new();
+        for Lane { name, chosen, workers } in lanes(chosen) {
+            sections.extend(self.queue(name, &chosen, workers)?);
+        }
         Ok(sections)
     }
 
@@ -205,6 +222,30 @@ impl<'a> Context<'a> {
 mod tests {
     use super::*;
     use crate::test::suites::tests::suite;
+
+    #[test]
+    fn suites_that_compare_with_the_kernel_run_last_and_in_one_worker() {
+        let names = ["kernel_ends::a", "kernel_pass::b", "kernel_passing::c", "live::d", "reader::e"];
+        let suites = suite("cgroups", &names);
+        let chosen: Vec<ChosenTests<'_>> =
+            suites.iter().map(|suite| ChosenTests { suite, tests: suite.tests.clone() }).collect();
+        let [concurrent, alone] = lanes(&chosen);
+        let names = |lane: &Lane<'_>| lane.chosen.iter().map(|one| one.suite.name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&concurrent), ["kernel_passing", "live"]);
+        assert_eq!(names(&alone), ["kernel_ends", "kernel_pass", "reader"]);
+        assert_eq!((concurrent.workers.len(), alone.workers.len()), (WORKERS.len(), 1));
+    }
+
+    #[test]
+    fn suites_of_the_lists_exist_and_what_runs_alone_has_a_process_for_each_test() {
+        let all = FIRST.iter().chain(ALONE).chain(ONE_AT_A_TIME).chain(MOST_AT_ONCE.iter().map(|(suite, _)| suite));
+        for suite in all {
+            let tests = crate::root().join("tests").join(suite);
+            let is_there = tests.join("mod.rs").exists() || tests.with_extension("rs").exists();
+            assert!(is_there || *suite == "allostat", "there is no suite {suite}");
+        }
+        assert!(ALONE.iter().all(|suite| ONE_AT_A_TIME.contains(suite)), "{ALONE:?}");
+    }
 
     #[test]
     fn long_suites_begin_first_and_no_more_of_one_run_at_once_than_may() {

@@ -13,7 +13,8 @@
 //! red      live::a::c: where and why
 //! why      …                              written by a person behind a red run: why it is left as it is
 //! ```
-//! A slice is due when a room's hash differs from the recorded one.
+//! A slice is due when a room's hash differs from the recorded one. For how long is counted in commits of the first
+//! parent, so that a merge of many commits counts once, as the one change that the gate judged.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,7 +25,7 @@ use std::process::Command;
 use super::slices::{self, Slice};
 use crate::{Result, run};
 
-/// So many commits may change a slice's rooms before the gate warns, and before it fails.
+/// For so many commits of the first parent a slice may be due before the gate warns, and before it fails.
 const WARN: usize = 30;
 const FAIL: usize = 60;
 
@@ -155,6 +156,18 @@ pub enum Standing {
 }
 
 impl Standing {
+    fn message(&self) -> String {
+        let due = |commits: &str| format!("{commits} first-parent commits (a merge counts once)");
+        match self {
+            Standing::Current => "current".to_owned(),
+            Standing::Due(n) if *n > FAIL => format!("DUE for more than {}", due(&FAIL.to_string())),
+            Standing::Due(n) if *n >= WARN => format!("DUE for {}: the gate fails beyond {FAIL}", due(&n.to_string())),
+            Standing::Due(n) => format!("due for {}", due(&n.to_string())),
+            Standing::Never => "NEVER RUN".to_owned(),
+            Standing::Red => "RED, and its file does not say why that is left".to_owned(),
+        }
+    }
+
     fn fails(&self) -> bool {
         match self {
             // A new slice has its first run before anything of it can be due.
@@ -183,6 +196,12 @@ fn standing(entry: Option<&Entry>, history: impl Iterator<Item = BTreeMap<String
     }
 }
 
+/// HEAD and those before it, newest first.
+fn commits(root: &Path, most: usize) -> Result<Vec<String>> {
+    let list = git(root, &["rev-list", "--first-parent", "-n", &most.to_string(), "HEAD"])?;
+    Ok(list.lines().map(str::to_owned).collect())
+}
+
 /// One line per slice; what of them fails the gate. Errors: git does not answer, although this is a repository.
 pub fn report(root: &Path) -> Result<Vec<String>> {
     if !root.join(".git").exists() {
@@ -194,7 +213,7 @@ pub fn report(root: &Path) -> Result<Vec<String>> {
             "slices: this clone is shallow; for how many commits one has been due is known in a whole clone alone"
         );
     }
-    let commits = git(root, &["rev-list", "--first-parent", "-n", &(FAIL + 1).to_string(), "HEAD"])?;
+    let commits = commits(root, FAIL + 1)?;
     let mut failing = Vec::new();
     for slice in slices::ALL {
         let of_file = |e: &dyn std::fmt::Display| format!("tests/ledger/{}: {e}", slice.name);
@@ -203,16 +222,9 @@ pub fn report(root: &Path) -> Result<Vec<String>> {
         if let Some(other) = entry.as_ref().filter(|entry| entry.slice != slice.name) {
             return Err(of_file(&format!("it is of the slice {}", other.slice)).into());
         }
-        let history: Result<Vec<_>> = commits.lines().map(|commit| hashes_at(root, slice, commit)).collect();
+        let history: Result<Vec<_>> = commits.iter().map(|commit| hashes_at(root, slice, commit)).collect();
         let standing = standing(entry.as_ref(), history?.into_iter());
-        let message = match &standing {
-            Standing::Current => "current".to_owned(),
-            Standing::Due(n) if *n > FAIL => format!("DUE for more than {FAIL} commits"),
-            Standing::Due(n) if *n >= WARN => format!("DUE for {n} commits: the gate fails beyond {FAIL}"),
-            Standing::Due(n) => format!("due for {n} commits"),
-            Standing::Never => "NEVER RUN".to_owned(),
-            Standing::Red => "RED, and its file does not say why that is left".to_owned(),
-        };
+        let message = standing.message();
         let why = entry.as_ref().filter(|entry| !entry.green && !entry.why.is_empty());
         let why = why.map(|entry| format!("; red: {}", entry.why)).unwrap_or_default();
         let last = entry.as_ref().map(|e| format!("; {} {}, {} s, {}", e.date, e.counts, e.seconds, short(&e.commit)));
@@ -270,6 +282,35 @@ mod tests {
         let long = vec!["2"; FAIL + 1];
         assert!(standing(&entry(), &long).fails());
         assert!(!standing(&entry(), &long[1..]).fails());
+    }
+
+    #[test]
+    fn message_of_a_due_slice_says_what_is_counted_and_when_the_gate_fails() {
+        let due = |n| Standing::Due(n).message();
+        assert_eq!(due(3), "due for 3 first-parent commits (a merge counts once)");
+        assert!(due(WARN - 1).starts_with("due ") && due(WARN).starts_with("DUE for 30 first-parent"));
+        assert!(due(WARN).ends_with("the gate fails beyond 60") && due(FAIL).ends_with("beyond 60"));
+        assert!(due(FAIL + 1).starts_with("DUE for more than 60 first-parent commits"));
+    }
+
+    /// A merge is one commit of the first parent, whatever it brings.
+    #[test]
+    fn merge_of_many_commits_counts_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let git = |words: &[&str]| {
+            let who = ["-c", "user.name=x", "-c", "user.email=x@example.com", "-c", "commit.gpgsign=false"];
+            git(dir.path(), &[&who[..], words].concat()).unwrap()
+        };
+        git(&["init", "-q", "-b", "main"]);
+        git(&["commit", "-q", "--allow-empty", "-m", "first"]);
+        git(&["checkout", "-q", "-b", "side"]);
+        for n in 0..5 {
+            git(&["commit", "-q", "--allow-empty", "-m", &format!("side {n}")]);
+        }
+        git(&["checkout", "-q", "main"]);
+        git(&["merge", "-q", "--no-ff", "--no-edit", "side"]);
+        assert_eq!(commits(dir.path(), 61).unwrap().len(), 2);
+        assert_eq!(commits(dir.path(), 1).unwrap().len(), 1);
     }
 
     #[test]

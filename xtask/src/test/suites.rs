@@ -7,7 +7,7 @@ use crate::cargo::{BuiltPrograms, TestBinary};
 use crate::{Result, libtest, run};
 
 /// Each first module of these is a suite of its own, run by processes of its own.
-const MERGED: &[&str] = &["plain", "cgroups", "agents"];
+pub const MERGED: &[&str] = &["plain", "cgroups", "agents"];
 
 #[derive(Debug, Clone)]
 pub struct Suite {

@@ -32,7 +32,7 @@ use allowance::Allowance;
 use files::{OutputDirectory, PIECE};
 use gathered::GatheredRecords;
 use lines::{OutputLine, first_line};
-use positions::{OutputPlace, OutputPlaces, StreamKey};
+use positions::{OutputPlace, OutputPlaces, StreamKey, report};
 use times::OutputTimes;
 
 use super::attribute::{attribute, key_value};
@@ -127,6 +127,7 @@ pub(super) struct WorkloadMaker {
 impl WorkloadMaker {
     /// `dirs`: the data directory, and that of the queue. `next`: the number of the queue's next batch.
     pub fn open(
+        destination: &str,
         config: &Config,
         identity: HostIdentity,
         (data_dir, dir): (&Path, &Path),
@@ -140,7 +141,7 @@ impl WorkloadMaker {
             task_rate: config.task_rate,
             allocs: data_dir.join("alloc"),
             metrics,
-            places: OutputPlaces::open(&dir.join(PLACES), next),
+            places: OutputPlaces::open(destination, &dir.join(PLACES), next),
             next,
             states: BTreeMap::new(),
             tasks: BTreeMap::new(),
@@ -169,7 +170,7 @@ impl WorkloadMaker {
             let open = self.streams_of(snapshot);
             self.push_output(&open, &resource, outbox, now);
         }
-        self.forget(&known.keys().copied().collect(), now);
+        self.forget(outbox.destination(), &known.keys().copied().collect(), now);
     }
 
     /// `open`: all streams that there are.
@@ -202,7 +203,7 @@ impl WorkloadMaker {
         let resource_logs = gathered.records.into_iter().map(of).collect();
         let bytes = pack(&ExportLogsServiceRequest { resource_logs }, self.compression);
         let moved: Vec<_> = gathered.moved.into_iter().collect();
-        self.places.move_to(self.next, &moved);
+        report(outbox.destination(), self.places.move_to(self.next, &moved));
         let is_durable = outbox.push_as(self.next, (count, bytes));
         if is_durable {
             self.places.durable(self.next);
@@ -266,7 +267,7 @@ impl WorkloadMaker {
                 && error.kind() != io::ErrorKind::NotFound
             {
                 let (alloc, task, error) = (stream.key.alloc.as_str(), stream.key.task.as_str(), error.to_string());
-                tracing::debug!(alloc_id = alloc, task, error, "task output not read");
+                tracing::debug!(destination, alloc_id = alloc, task, error, "task output not read");
             }
             idle = if gathered.bytes == before { idle + 1 } else { 0 };
         }
@@ -363,7 +364,7 @@ impl WorkloadMaker {
     }
 
     /// Places of allocs that are gone.
-    fn forget(&mut self, known: &BTreeSet<&AllocId>, now: Instant) {
+    fn forget(&mut self, destination: &str, known: &BTreeSet<&AllocId>, now: Instant) {
         if now.duration_since(self.swept) < SWEEP {
             return;
         }
@@ -377,7 +378,7 @@ impl WorkloadMaker {
         let removed: Vec<AllocId> =
             self.missing.iter().filter(|(_, since)| is_old(since)).map(|(alloc, _)| alloc.clone()).collect();
         if !removed.is_empty() {
-            self.places.forget(&removed);
+            report(destination, self.places.forget(&removed));
             self.missing.retain(|_, since| !is_old(since));
         }
     }
@@ -414,15 +415,19 @@ pub(super) async fn run(mut maker: WorkloadMaker, outbox: Arc<Outbox>, mut snaps
     loop {
         interval.tick().await;
         let snapshot = Arc::clone(&snapshots.borrow());
-        let outbox = Arc::clone(&outbox);
+        let queue = Arc::clone(&outbox);
         let work = move || {
-            maker.push(&snapshot, &outbox, Instant::now());
+            maker.push(&snapshot, &queue, Instant::now());
             maker
         };
         match tokio::task::spawn_blocking(work).await {
             Ok(again) => maker = again,
             Err(error) => {
-                tracing::error!(error = error.to_string(), "pushing of workload logs stopped");
+                tracing::error!(
+                    destination = outbox.destination(),
+                    error = error.to_string(),
+                    "pushing of workload logs stopped"
+                );
                 return;
             }
         }

@@ -78,27 +78,16 @@ fn started(at: Timestamp, source: &str, now: Timestamp) -> LogRecord {
 
 fn ended(exit: &Exit, source: &str, now: Timestamp) -> LogRecord {
     let mut attributes = vec![source_of(source), key_value("allostat.exit.outcome", exit.outcome.as_str())];
-    let mut body = match &exit.status {
-        ExitStatus::Code(code) => {
-            attributes.push(int("process.exit.code", (*code).into()));
-            format!("exit code {code}")
-        }
-        ExitStatus::Signal(signal) => {
-            attributes.push(int("allostat.exit.signal", (*signal).into()));
-            format!("ended by signal {signal}")
-        }
-        ExitStatus::NotStarted(why) | ExitStatus::Unknown(why) => {
-            attributes.push(key_value("error.message", why));
-            format!("exit unknown: {why}")
-        }
-    };
+    match &exit.status {
+        ExitStatus::Code(code) => attributes.push(int("process.exit.code", (*code).into())),
+        ExitStatus::Signal(signal) => attributes.push(int("allostat.exit.signal", (*signal).into())),
+        ExitStatus::NotStarted(why) | ExitStatus::Unknown(why) => attributes.push(key_value("error.message", why)),
+    }
     if let Some(word) = exit.result.and_then(|result| result.word_unlike(&exit.status)) {
         attributes.push(key_value("allostat.exit.result", word));
-        body = format!("{body}; Result: {word}");
     }
     if let Some(kills) = exit.oom_kills.filter(|kills| *kills > 0) {
         attributes.push(int("allostat.oom_kills", kills));
-        body = format!("OOM killed; {body}");
     }
     attributes.extend(exit.started_at.map(|began| {
         let run = exit.finished_at.since(began).as_secs_f64();
@@ -108,7 +97,7 @@ fn ended(exit: &Exit, source: &str, now: Timestamp) -> LogRecord {
         Outcome::Success | Outcome::Killed | Outcome::Unknown => SeverityNumber::Info,
         Outcome::Error | Outcome::Signal | Outcome::Oom => SeverityNumber::Warn,
     };
-    record(EventKind::Terminated, severity, (exit.finished_at, now), &body, attributes)
+    record(EventKind::Terminated, severity, (exit.finished_at, now), &exit.described(), attributes)
 }
 
 fn source_of(source: &str) -> KeyValue {
@@ -175,7 +164,7 @@ mod tests {
         task.add_exit(exit(1, 30, Outcome::Error, ExitStatus::Code(3)));
         task.since = Some(Timestamp(40));
         let (records, second, _) = of_task(&task, "docker", first, Timestamp(50));
-        let expected = ["20 OOM killed; ended by signal 9", "30 exit code 3", "40 task started"];
+        let expected = ["20 OOM killed", "30 exit 3", "40 task started"];
         assert_eq!(bodies(&records), expected);
         let at = |file, bytes| Some(OutputPlace { file, bytes });
         assert_eq!(second, QueuedEvents { start: at(40, 0), end: at(30, 2) });

@@ -7,6 +7,7 @@
 //! While the disk refuses batches, "before" is the place before the first of them.
 
 use std::fs::DirBuilder;
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -73,7 +74,7 @@ pub(super) struct OutputPlaces {
 
 impl OutputPlaces {
     /// `next`: the number of the queue's next batch. Places of batches that the queue does not have are taken back.
-    pub fn open(path: &Path, next: u64) -> OutputPlaces {
+    pub fn open(destination: &str, path: &Path, next: u64) -> OutputPlaces {
         let (mut log, _) = KeyedLog::open(path);
         let changes: Vec<_> = log
             .values()
@@ -94,7 +95,7 @@ impl OutputPlaces {
             })
             .collect();
         if !changes.is_empty() {
-            report(log.commit(&changes));
+            report(destination, log.commit(&changes));
         }
         OutputPlaces { log, dir: path.parent().unwrap_or(Path::new("/")).to_owned(), durable: next }
     }
@@ -113,7 +114,9 @@ impl OutputPlaces {
     }
 
     /// Before the batch is queued. Durable when it returns.
-    pub fn move_to(&mut self, batch: u64, moved: &[(StreamKey, OutputPlace)]) {
+    ///
+    /// Errors: a restart may push output again.
+    pub fn move_to(&mut self, batch: u64, moved: &[(StreamKey, OutputPlace)]) -> io::Result<()> {
         let change = |(key, place): &(StreamKey, OutputPlace)| {
             // The next start may find none of the batches that are not durable.
             let before = self.stored(key).and_then(|stored| match stored.batch < self.durable {
@@ -126,7 +129,7 @@ impl OutputPlaces {
         let changes: Vec<_> = moved.iter().map(change).collect();
         let made =
             if self.dir.is_dir() { Ok(()) } else { DirBuilder::new().recursive(true).mode(0o700).create(&self.dir) };
-        report(made.and_then(|()| self.log.commit(&changes)));
+        made.and_then(|()| self.log.commit(&changes))
     }
 
     /// Allocs with a place.
@@ -141,26 +144,28 @@ impl OutputPlaces {
         all
     }
 
-    pub fn forget(&mut self, removed: &[AllocId]) {
+    pub fn forget(&mut self, removed: &[AllocId]) -> io::Result<()> {
         let of = |value: &[u8]| StoredPosition::decode(value).map(|stored| AllocId::from(stored.alloc.as_str()));
         let those = self.log.values().filter(|(_, value)| of(value).map_or(true, |alloc| removed.contains(&alloc)));
         let changes: Vec<_> = those.map(|(key, _)| (key, None)).collect();
-        if !changes.is_empty() {
-            report(self.log.commit(&changes));
-        }
-    }
-}
-
-fn report(committed: std::io::Result<()>) {
-    if let Err(error) = committed {
-        let error = error.to_string();
-        tracing::error!(error, "failed to persist positions in task output; a restart may push output again");
+        if changes.is_empty() { Ok(()) } else { self.log.commit(&changes) }
     }
 }
 
 fn number(key: &StreamKey) -> u128 {
     let half = |word: &str| u64::from_be_bytes(SpanId::of(&key.alloc, &[word, key.task.as_str(), key.stream]).0);
     u128::from(half("output")) << 64 | u128::from(half("place"))
+}
+
+pub fn report(destination: &str, committed: io::Result<()>) {
+    if let Err(error) = committed {
+        let error = error.to_string();
+        tracing::error!(
+            destination,
+            error,
+            "failed to persist positions in task output; a restart may push output again"
+        );
+    }
 }
 
 #[cfg(test)]
@@ -179,18 +184,18 @@ mod tests {
     fn place_of_a_batch_that_was_not_queued_is_taken_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("places");
-        let mut places = OutputPlaces::open(&path, 1);
-        places.move_to(1, &[(key("stdout"), place(0, 10))]);
+        let mut places = OutputPlaces::open("c", &path, 1);
+        places.move_to(1, &[(key("stdout"), place(0, 10))]).unwrap();
         places.durable(1);
-        places.move_to(2, &[(key("stdout"), place(1, 5)), (key("stderr"), place(0, 7))]);
+        places.move_to(2, &[(key("stdout"), place(1, 5)), (key("stderr"), place(0, 7))]).unwrap();
         let read = |next| {
-            let places = OutputPlaces::open(&path, next);
+            let places = OutputPlaces::open("c", &path, next);
             ["stdout", "stderr"].map(|stream| places.get(&key(stream)))
         };
         assert_eq!(read(3), [Some(place(1, 5)), Some(place(0, 7))], "the queue has both");
         assert_eq!(read(2), [Some(place(0, 10)), None], "it has the first");
         // Number 2 is given again, to a batch with other output: what was taken back stays so.
-        OutputPlaces::open(&path, 2).move_to(2, &[(key("stderr"), place(0, 3))]);
+        OutputPlaces::open("c", &path, 2).move_to(2, &[(key("stderr"), place(0, 3))]).unwrap();
         assert_eq!(read(3), [Some(place(0, 10)), Some(place(0, 3))]);
     }
 
@@ -198,15 +203,15 @@ mod tests {
     fn places_of_batches_that_never_were_durable_are_taken_back_to_before_the_first() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("places");
-        let mut places = OutputPlaces::open(&path, 1);
-        places.move_to(1, &[(key("stdout"), place(0, 10))]);
+        let mut places = OutputPlaces::open("c", &path, 1);
+        places.move_to(1, &[(key("stdout"), place(0, 10))]).unwrap();
         places.durable(1);
         for batch in 2..6 {
-            places.move_to(batch, &[(key("stdout"), place(batch, 0)), (key("stderr"), place(batch, 1))]);
+            places.move_to(batch, &[(key("stdout"), place(batch, 0)), (key("stderr"), place(batch, 1))]).unwrap();
         }
         assert_eq!(places.get(&key("stdout")), Some(place(5, 0)));
         let read = |next| {
-            let places = OutputPlaces::open(&path, next);
+            let places = OutputPlaces::open("c", &path, next);
             ["stdout", "stderr"].map(|stream| places.get(&key(stream)))
         };
         assert_eq!(read(6), [Some(place(5, 0)), Some(place(5, 1))], "the disk took them in the end");
@@ -217,12 +222,14 @@ mod tests {
     fn places_of_forgotten_allocs_go() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("places");
-        let mut places = OutputPlaces::open(&path, 1);
+        let mut places = OutputPlaces::open("c", &path, 1);
         let other = StreamKey { alloc: "b".into(), ..key("stdout") };
-        places.move_to(1, &[(key("stdout"), place(0, 1)), (key("stderr"), place(0, 2)), (other.clone(), place(0, 3))]);
+        places
+            .move_to(1, &[(key("stdout"), place(0, 1)), (key("stderr"), place(0, 2)), (other.clone(), place(0, 3))])
+            .unwrap();
         assert_eq!(places.allocs(), ["a".into(), "b".into()]);
-        places.forget(&["a".into()]);
-        let places = OutputPlaces::open(&path, 2);
+        places.forget(&["a".into()]).unwrap();
+        let places = OutputPlaces::open("c", &path, 2);
         assert_eq!((places.allocs(), places.get(&key("stdout"))), (vec!["b".into()], None));
         assert_eq!(places.get(&other), Some(place(0, 3)));
     }

@@ -90,7 +90,14 @@ impl LogHost {
         let lane: Lane = ("default".into(), OtlpSignal::WorkloadLogs);
         let outbox = Outbox::new(lane, queue, 1 << 30, Arc::clone(&self.metrics));
         let dirs = (self.dir.path(), queue_dir.as_path());
-        let maker = WorkloadMaker::open(&self.config, HostIdentity::default(), dirs, next, Arc::clone(&self.metrics));
+        let maker = WorkloadMaker::open(
+            "default",
+            &self.config,
+            HostIdentity::default(),
+            dirs,
+            next,
+            Arc::clone(&self.metrics),
+        );
         LogAgent { maker, outbox }
     }
 

@@ -3,8 +3,8 @@
 use crate::jobspec::evaluate::basis::ExternalInputs;
 use crate::jobspec::evaluate::value::HclValue;
 
-/// Errors: what is wrong with the arguments, in words.
-pub(super) type Outcome = Result<HclValue, String>;
+/// What a function returns. Errors: what is wrong with the arguments, in words.
+pub(super) type HclFunctionResult = Result<HclValue, String>;
 
 /// A function: its name, how many arguments it takes at least and at most, and what it does.
 pub(super) struct HclFunction {
@@ -14,8 +14,8 @@ pub(super) struct HclFunction {
 }
 
 pub(super) enum HclFunctionBody {
-    Pure(fn(&[HclValue]) -> Outcome),
-    External(fn(&[HclValue], &dyn ExternalInputs) -> Outcome),
+    Pure(fn(&[HclValue]) -> HclFunctionResult),
+    External(fn(&[HclValue], &dyn ExternalInputs) -> HclFunctionResult),
 }
 
 pub(super) const ANY: usize = usize::MAX;
@@ -23,7 +23,7 @@ pub(super) const ANY: usize = usize::MAX;
 pub(super) const fn pure(
     name: &'static str,
     arguments: (usize, usize),
-    call: fn(&[HclValue]) -> Outcome,
+    call: fn(&[HclValue]) -> HclFunctionResult,
 ) -> HclFunction {
     HclFunction { name, arguments, call: HclFunctionBody::Pure(call) }
 }
@@ -64,7 +64,7 @@ pub(super) fn texts(arguments: &[HclValue], at: usize) -> Result<Vec<String>, St
     elements.collect::<Option<_>>().ok_or_else(|| format!("argument {} is a list of strings", at + 1))
 }
 
-pub(super) fn number(n: f64) -> Outcome {
+pub(super) fn number(n: f64) -> HclFunctionResult {
     HclValue::number(n).ok_or_else(|| "the result is no number".to_owned())
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::arguments::{ANY, HclFunction, Outcome, float, indexed, list, number, pure, text, texts, whole};
+use super::arguments::{ANY, HclFunction, HclFunctionResult, float, indexed, list, number, pure, text, texts, whole};
 use crate::jobspec::evaluate::value::HclValue;
 
 pub(super) static FUNCTIONS: &[HclFunction] = &[
@@ -73,7 +73,7 @@ fn distinct(list: &[HclValue]) -> Vec<HclValue> {
     retained
 }
 
-fn chunklist(arguments: &[HclValue]) -> Outcome {
+fn chunklist(arguments: &[HclValue]) -> HclFunctionResult {
     let size = usize::try_from(whole(arguments, 1)?).map_err(|_| "a size is not negative")?;
     let all = list(arguments, 0)?;
     let chunks: Vec<HclValue> = match size {
@@ -83,12 +83,12 @@ fn chunklist(arguments: &[HclValue]) -> Outcome {
     Ok(HclValue::List(chunks))
 }
 
-fn coalesce(arguments: &[HclValue], is_it: fn(&HclValue) -> bool) -> Outcome {
+fn coalesce(arguments: &[HclValue], is_it: fn(&HclValue) -> bool) -> HclFunctionResult {
     // The list of a final `...` is spread out before it comes here.
     arguments.iter().find(|value| is_it(value)).cloned().ok_or_else(|| "all of its arguments are empty".to_owned())
 }
 
-fn concat(arguments: &[HclValue]) -> Outcome {
+fn concat(arguments: &[HclValue]) -> HclFunctionResult {
     let mut all = Vec::new();
     for at in 0..arguments.len() {
         all.extend_from_slice(indexed(arguments, at)?);
@@ -97,7 +97,7 @@ fn concat(arguments: &[HclValue]) -> Outcome {
 }
 
 /// Beyond the end it begins again.
-fn element(arguments: &[HclValue]) -> Outcome {
+fn element(arguments: &[HclValue]) -> HclFunctionResult {
     let all = indexed(arguments, 0)?;
     let length = i64::try_from(all.len()).ok().filter(|length| *length > 0).ok_or("the list is empty")?;
     let at = usize::try_from(whole(arguments, 1)?.rem_euclid(length)).unwrap_or(0);
@@ -113,7 +113,7 @@ fn flatten(list: &[HclValue], into: &mut Vec<HclValue>) {
     }
 }
 
-fn length(arguments: &[HclValue]) -> Outcome {
+fn length(arguments: &[HclValue]) -> HclFunctionResult {
     let length = match arguments.first() {
         Some(HclValue::List(list) | HclValue::Set(list)) => list.len(),
         Some(HclValue::Object(object)) => object.len(),
@@ -123,7 +123,7 @@ fn length(arguments: &[HclValue]) -> Outcome {
     Ok(HclValue::Int(i128::try_from(length).unwrap_or_default()))
 }
 
-fn merge(arguments: &[HclValue]) -> Outcome {
+fn merge(arguments: &[HclValue]) -> HclFunctionResult {
     let mut merged = BTreeMap::new();
     for at in (0..arguments.len()).filter(|at| arguments[*at] != HclValue::Null) {
         merged.extend(object(arguments, at)?.clone());
@@ -131,7 +131,7 @@ fn merge(arguments: &[HclValue]) -> Outcome {
     Ok(HclValue::Object(merged))
 }
 
-fn range(arguments: &[HclValue]) -> Outcome {
+fn range(arguments: &[HclValue]) -> HclFunctionResult {
     const MOST: usize = 1024;
     let all: Vec<f64> = (0..arguments.len()).map(|at| float(arguments, at)).collect::<Result<_, _>>()?;
     let (start, limit) = if let [limit] = all[..] { (0.0, limit) } else { (all[0], all[1]) };
@@ -150,7 +150,7 @@ fn range(arguments: &[HclValue]) -> Outcome {
     Ok(HclValue::List(numbers))
 }
 
-fn slice(arguments: &[HclValue]) -> Outcome {
+fn slice(arguments: &[HclValue]) -> HclFunctionResult {
     let at = |at: usize| usize::try_from(whole(arguments, at)?).map_err(|_| "an index is not negative".to_owned());
     let (start, end) = (at(1)?, at(2)?);
     let part = indexed(arguments, 0)?.get(start..end).ok_or("the list does not have these elements")?;
@@ -158,7 +158,7 @@ fn slice(arguments: &[HclValue]) -> Outcome {
 }
 
 /// Whether a list has a value.
-fn has(arguments: &[HclValue]) -> Outcome {
+fn has(arguments: &[HclValue]) -> HclFunctionResult {
     let expected = arguments.get(1).unwrap_or(&HclValue::Null);
     Ok(HclValue::Bool(list(arguments, 0)?.contains(expected)))
 }

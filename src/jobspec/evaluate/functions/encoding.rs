@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use md5::{Digest as _, Md5};
 use ring::digest;
 
-use super::arguments::{HclFunction, Outcome, pure, text};
+use super::arguments::{HclFunction, HclFunctionResult, pure, text};
 use crate::jobspec::evaluate::value::HclValue;
 use crate::model::bounded_json::{self, MOST_VALUES};
 
@@ -35,7 +35,7 @@ pub(super) static FUNCTIONS: &[HclFunction] = &[
     pure("urlencode", (1, 1), |a| Ok(HclValue::Text(urlencode(&text(a, 0)?)))),
 ];
 
-fn hash(algorithm: &'static digest::Algorithm, arguments: &[HclValue]) -> Outcome {
+fn hash(algorithm: &'static digest::Algorithm, arguments: &[HclValue]) -> HclFunctionResult {
     let digest = digest::digest(algorithm, text(arguments, 0)?.as_bytes());
     Ok(HclValue::Text(hex(digest.as_ref())))
 }
@@ -54,7 +54,7 @@ fn urlencode(text: &str) -> String {
 }
 
 /// Source: RFC 9562, section 5.5 and appendix of the name spaces.
-fn uuidv5(space: &str, name: &str) -> Outcome {
+fn uuidv5(space: &str, name: &str) -> HclFunctionResult {
     const OF_NAMES: u128 = 0x6ba7_b810_9dad_11d1_80b4_00c0_4fd4_30c8;
     let known = ["dns", "url", "oid", "", "x500"].iter().position(|known| !known.is_empty() && *known == space);
     let space = match known.and_then(|at| u128::try_from(at).ok()) {
@@ -70,7 +70,7 @@ fn uuidv5(space: &str, name: &str) -> Outcome {
 }
 
 /// Objects with the columns of the first line as keys. Source: RFC 4180.
-fn csvdecode(text: &str) -> Outcome {
+fn csvdecode(text: &str) -> HclFunctionResult {
     let mut rows = rows(text)?.into_iter();
     let header = rows.next().ok_or("it has no header line")?;
     if let Some(twice) = header.iter().enumerate().find(|(at, name)| header.iter().take(*at).any(|one| one == *name)) {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::arguments::{HclFunction, HclFunctionBody, Outcome, pure, text};
+use super::arguments::{HclFunction, HclFunctionBody, HclFunctionResult, pure, text};
 use crate::jobspec::evaluate::basis::ExternalInputs;
 use crate::jobspec::evaluate::value::HclValue;
 
@@ -41,7 +41,7 @@ pub(super) static FUNCTIONS: &[HclFunction] = &[
     },
 ];
 
-fn abspath(arguments: &[HclValue], outside: &dyn ExternalInputs) -> Outcome {
+fn abspath(arguments: &[HclValue], outside: &dyn ExternalInputs) -> HclFunctionResult {
     let given = text(arguments, 0)?;
     let whole = if given.starts_with('/') { given } else { format!("{}/{given}", outside.directory()?) };
     let mut parts: Vec<&str> = Vec::new();
@@ -55,12 +55,12 @@ fn abspath(arguments: &[HclValue], outside: &dyn ExternalInputs) -> Outcome {
     Ok(HclValue::Text(format!("/{}", parts.join("/"))))
 }
 
-fn file(arguments: &[HclValue], outside: &dyn ExternalInputs) -> Outcome {
+fn file(arguments: &[HclValue], outside: &dyn ExternalInputs) -> HclFunctionResult {
     let path = text(arguments, 0)?;
     String::from_utf8(outside.read(&path)?).map(HclValue::Text).map_err(|_| format!("{path} is no UTF-8"))
 }
 
-fn filebase64(arguments: &[HclValue], outside: &dyn ExternalInputs) -> Outcome {
+fn filebase64(arguments: &[HclValue], outside: &dyn ExternalInputs) -> HclFunctionResult {
     use base64::Engine as _;
     let bytes = outside.read(&text(arguments, 0)?)?;
     Ok(HclValue::Text(base64::engine::general_purpose::STANDARD.encode(bytes)))

@@ -1,6 +1,6 @@
 //! Numbers.
 
-use super::arguments::{ANY, HclFunction, Outcome, float, number, pure, text, whole};
+use super::arguments::{ANY, HclFunction, HclFunctionResult, float, number, pure, text, whole};
 use crate::jobspec::evaluate::value::HclValue;
 
 pub(super) static FUNCTIONS: &[HclFunction] = &[
@@ -18,13 +18,13 @@ pub(super) static FUNCTIONS: &[HclFunction] = &[
     }),
 ];
 
-fn extreme(arguments: &[HclValue], choose: fn(f64, f64) -> f64) -> Outcome {
+fn extreme(arguments: &[HclValue], choose: fn(f64, f64) -> f64) -> HclFunctionResult {
     let mut numbers = (0..arguments.len()).map(|at| float(arguments, at));
     let first = numbers.next().unwrap_or(Err("it takes a number".to_owned()))?;
     number(numbers.try_fold(first, |best, next| next.map(|next| choose(best, next)))?)
 }
 
-fn parseint(arguments: &[HclValue]) -> Outcome {
+fn parseint(arguments: &[HclValue]) -> HclFunctionResult {
     let base = u32::try_from(whole(arguments, 1)?).ok().filter(|base| (2..=36).contains(base));
     let base = base.ok_or("a base is from 2 to 36")?;
     let digits = text(arguments, 0)?;

@@ -1,6 +1,6 @@
 //! Sets: sorted, and without an element twice. A list that is given becomes one.
 
-use super::arguments::{ANY, HclFunction, Outcome, list, pure};
+use super::arguments::{ANY, HclFunction, HclFunctionResult, list, pure};
 use crate::jobspec::evaluate::value::HclValue;
 
 pub(super) static FUNCTIONS: &[HclFunction] = &[
@@ -11,7 +11,7 @@ pub(super) static FUNCTIONS: &[HclFunction] = &[
     pure("setunion", (1, ANY), |a| combine(a, |retained, other| [&retained[..], other].concat())),
 ];
 
-fn combine(arguments: &[HclValue], with: fn(Vec<HclValue>, &[HclValue]) -> Vec<HclValue>) -> Outcome {
+fn combine(arguments: &[HclValue], with: fn(Vec<HclValue>, &[HclValue]) -> Vec<HclValue>) -> HclFunctionResult {
     let mut retained = list(arguments, 0)?.to_vec();
     for at in 1..arguments.len() {
         retained = with(retained, list(arguments, at)?);
@@ -20,7 +20,7 @@ fn combine(arguments: &[HclValue], with: fn(Vec<HclValue>, &[HclValue]) -> Vec<H
 }
 
 /// A set where all of its arguments are sets, else a list.
-fn product(arguments: &[HclValue]) -> Outcome {
+fn product(arguments: &[HclValue]) -> HclFunctionResult {
     const MOST: usize = 10_000;
     let mut rows: Vec<Vec<HclValue>> = vec![Vec::new()];
     for at in 0..arguments.len() {

@@ -2,7 +2,7 @@
 
 use regex::RegexBuilder;
 
-use super::arguments::{ANY, HclFunction, Outcome, bounded, pure, text, texts, whole};
+use super::arguments::{ANY, HclFunction, HclFunctionResult, bounded, pure, text, texts, whole};
 use crate::jobspec::evaluate::value::HclValue;
 use crate::model::go_regex::from_go;
 
@@ -145,7 +145,7 @@ fn verbed(verb: char, flags: &str, precision: Option<usize>, value: &HclValue) -
     })
 }
 
-fn formatlist(arguments: &[HclValue]) -> Outcome {
+fn formatlist(arguments: &[HclValue]) -> HclFunctionResult {
     let template = text(arguments, 0)?;
     let rest = arguments.get(1..).unwrap_or_default();
     let lengths: Vec<usize> = rest.iter().filter_map(|value| value.elements().map(<[HclValue]>::len)).collect();
@@ -163,14 +163,14 @@ fn formatlist(arguments: &[HclValue]) -> Outcome {
     lines.collect::<Result<_, _>>().map(HclValue::List)
 }
 
-fn indent(arguments: &[HclValue]) -> Outcome {
+fn indent(arguments: &[HclValue]) -> HclFunctionResult {
     let spaces = usize::try_from(whole(arguments, 0)?).map_err(|_| "argument 1 is not negative")?;
     let whole = text(arguments, 1)?;
     bounded(spaces.saturating_mul(whole.lines().count()))?;
     Ok(HclValue::Text(whole.replace('\n', &format!("\n{}", " ".repeat(spaces)))))
 }
 
-fn join(arguments: &[HclValue]) -> Outcome {
+fn join(arguments: &[HclValue]) -> HclFunctionResult {
     let between = text(arguments, 0)?;
     let mut all = Vec::new();
     for at in 1..arguments.len() {
@@ -186,14 +186,14 @@ fn compiled(pattern: &str) -> Result<regex::Regex, String> {
 }
 
 /// A match without groups is a string, with groups a list, with named groups an object.
-fn replaced(whole: &str, pattern: &str, by: &str) -> Outcome {
+fn replaced(whole: &str, pattern: &str, by: &str) -> HclFunctionResult {
     let regex = compiled(pattern)?;
     bounded(whole.len().saturating_add(by.len().saturating_mul(regex.find_iter(whole).count())))?;
     Ok(HclValue::Text(regex.replace_all(whole, by).into_owned()))
 }
 
 /// A pattern between slashes is a regular expression.
-fn replace(arguments: &[HclValue]) -> Outcome {
+fn replace(arguments: &[HclValue]) -> HclFunctionResult {
     let (whole, pattern, by) = (text(arguments, 0)?, text(arguments, 1)?, text(arguments, 2)?);
     match pattern.strip_prefix('/').and_then(|rest| rest.strip_suffix('/')) {
         Some(pattern) => replaced(&whole, pattern, &by),
@@ -204,7 +204,7 @@ fn replace(arguments: &[HclValue]) -> Outcome {
     }
 }
 
-fn split(arguments: &[HclValue]) -> Outcome {
+fn split(arguments: &[HclValue]) -> HclFunctionResult {
     let (between, whole) = (text(arguments, 0)?, text(arguments, 1)?);
     let parts: Vec<HclValue> = match (whole.is_empty(), between.is_empty()) {
         (true, _) => vec!["".into()],
@@ -214,7 +214,7 @@ fn split(arguments: &[HclValue]) -> Outcome {
     Ok(HclValue::List(parts))
 }
 
-fn substr(arguments: &[HclValue]) -> Outcome {
+fn substr(arguments: &[HclValue]) -> HclFunctionResult {
     let chars: Vec<char> = text(arguments, 0)?.chars().collect();
     let (offset, length) = (whole(arguments, 1)?, whole(arguments, 2)?);
     let count = i64::try_from(chars.len()).unwrap_or(i64::MAX);

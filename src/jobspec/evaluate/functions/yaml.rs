@@ -1,6 +1,6 @@
 //! YAML: read as templates read it, written as HCL writes it: strings in quotes, lists at the indentation of their key.
 
-use super::arguments::{HclFunction, Outcome, bounded, pure, text};
+use super::arguments::{HclFunction, HclFunctionResult, bounded, pure, text};
 use crate::jobspec::evaluate::value::HclValue;
 use crate::jobspec::gotemplate::{TemplateValue, parsed_yaml};
 
@@ -13,7 +13,7 @@ pub(super) static FUNCTIONS: &[HclFunction] = &[
     }),
 ];
 
-fn value(yaml: &TemplateValue) -> Outcome {
+fn value(yaml: &TemplateValue) -> HclFunctionResult {
     Ok(match yaml {
         TemplateValue::Nil => HclValue::Null,
         TemplateValue::Bool(b) => HclValue::Bool(*b),

@@ -10,7 +10,8 @@ use crate::jobspec::gotemplate::fault::FunctionFault;
 use crate::jobspec::gotemplate::value::{TemplateValue, ValueMap};
 use crate::model::go_regex::from_go;
 
-pub(super) type Outcome = Result<TemplateValue, FunctionFault>;
+/// What a function returns. Errors: what is wrong with the arguments or the data.
+pub(super) type TemplateFunctionResult = Result<TemplateValue, FunctionFault>;
 
 /// A function: its name, how many arguments it takes at least and at most, its price, and what it does.
 pub(super) struct TemplateFunction {
@@ -21,8 +22,8 @@ pub(super) struct TemplateFunction {
 }
 
 pub(super) enum TemplateFunctionBody {
-    Pure(fn(&[TemplateValue]) -> Outcome),
-    Sourced(fn(&[TemplateValue], &Tools<'_>) -> Outcome),
+    Pure(fn(&[TemplateValue]) -> TemplateFunctionResult),
+    Sourced(fn(&[TemplateValue], &Tools<'_>) -> TemplateFunctionResult),
 }
 
 pub(super) const ANY: usize = usize::MAX;
@@ -35,7 +36,7 @@ const MOST_PATTERNS: usize = 16;
 pub(super) const fn pure(
     name: &'static str,
     arguments: (usize, usize),
-    call: fn(&[TemplateValue]) -> Outcome,
+    call: fn(&[TemplateValue]) -> TemplateFunctionResult,
 ) -> TemplateFunction {
     TemplateFunction { name, arguments, steps: 1, call: TemplateFunctionBody::Pure(call) }
 }
@@ -43,7 +44,7 @@ pub(super) const fn pure(
 pub(super) const fn sourced(
     name: &'static str,
     arguments: (usize, usize),
-    call: fn(&[TemplateValue], &Tools<'_>) -> Outcome,
+    call: fn(&[TemplateValue], &Tools<'_>) -> TemplateFunctionResult,
 ) -> TemplateFunction {
     TemplateFunction { name, arguments, steps: 10, call: TemplateFunctionBody::Sourced(call) }
 }
@@ -51,7 +52,7 @@ pub(super) const fn sourced(
 pub(super) const fn matches(
     name: &'static str,
     arguments: (usize, usize),
-    call: fn(&[TemplateValue], &Tools<'_>) -> Outcome,
+    call: fn(&[TemplateValue], &Tools<'_>) -> TemplateFunctionResult,
 ) -> TemplateFunction {
     TemplateFunction { name, arguments, steps: STEPS_OF_A_PATTERN, call: TemplateFunctionBody::Sourced(call) }
 }
@@ -135,6 +136,6 @@ pub(super) fn bounded(bytes: usize) -> Result<(), FunctionFault> {
     }
 }
 
-pub(super) fn boolean(b: bool) -> Outcome {
+pub(super) fn boolean(b: bool) -> TemplateFunctionResult {
     Ok(TemplateValue::Bool(b))
 }

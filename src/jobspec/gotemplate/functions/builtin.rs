@@ -1,6 +1,6 @@
 //! Go's own functions, but for comparisons.
 
-use super::arguments::{ANY, Outcome, TemplateFunction, argument, boolean, pure, text};
+use super::arguments::{ANY, TemplateFunction, TemplateFunctionResult, argument, boolean, pure, text};
 use crate::jobspec::gotemplate::fault::FunctionFault;
 use crate::jobspec::gotemplate::value::TemplateValue;
 use crate::jobspec::gotemplate::{printing, quoting, verbs};
@@ -31,7 +31,7 @@ fn joined(arguments: &[TemplateValue]) -> String {
     printing::sprint(&shown.collect::<Vec<_>>())
 }
 
-fn index(arguments: &[TemplateValue]) -> Outcome {
+fn index(arguments: &[TemplateValue]) -> TemplateFunctionResult {
     let mut value = argument(arguments, 0).clone();
     if value == TemplateValue::Nil {
         return Err("nil has no index".into());
@@ -72,7 +72,7 @@ fn place(key: &TemplateValue, length: usize, may_end: bool) -> Result<usize, Fun
     at.ok_or_else(|| format!("index {} is out of range: there are {length}", printing::plain(key)).into())
 }
 
-fn slice(arguments: &[TemplateValue]) -> Outcome {
+fn slice(arguments: &[TemplateValue]) -> TemplateFunctionResult {
     let value = argument(arguments, 0);
     let length = match value {
         TemplateValue::Text(_) if arguments.len() > 3 => return Err("a string takes at most 2 indexes".into()),

@@ -1,6 +1,6 @@
 //! `timestamp`, `sprig_now` and `sprig_date` with Go's layouts, in UTC.
 
-use super::arguments::{Outcome, TemplateFunction, Tools, argument, bounded, sourced, text};
+use super::arguments::{TemplateFunction, TemplateFunctionResult, Tools, argument, bounded, sourced, text};
 use crate::jobspec::gotemplate::value::TemplateValue;
 
 pub(super) static FUNCTIONS: &[TemplateFunction] = &[
@@ -38,7 +38,7 @@ const MONTHS: [&str; 12] = [
 ];
 const DAYS: [&str; 7] = ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
 
-fn timestamp(arguments: &[TemplateValue], tools: &Tools<'_>) -> Outcome {
+fn timestamp(arguments: &[TemplateValue], tools: &Tools<'_>) -> TemplateFunctionResult {
     let (seconds, nanoseconds) = tools.sources.now()?;
     if arguments.is_empty() {
         return Ok(formatted("2006-01-02T15:04:05Z07:00", seconds, nanoseconds).into());

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::arguments::{Outcome, TemplateFunction, argument, boolean, list, map, pure, wrong_kind};
+use super::arguments::{TemplateFunction, TemplateFunctionResult, argument, boolean, list, map, pure, wrong_kind};
 use crate::jobspec::gotemplate::fault::FunctionFault;
 use crate::jobspec::gotemplate::value::{TemplateKeyPair, TemplateValue};
 
-type Entries = BTreeMap<String, TemplateValue>;
+/// Entries of a map of a template.
+type DictEntries = BTreeMap<String, TemplateValue>;
 
 pub(super) static FUNCTIONS: &[TemplateFunction] = &[
     pure("in", (2, 2), |a| boolean(has(argument(a, 0), argument(a, 1)))),
@@ -54,7 +55,7 @@ fn has(whole: &TemplateValue, part: &TemplateValue) -> bool {
 }
 
 /// Whether all or some of the first list are in the second or not: ends at the first that is (not), else `at_the_end`.
-fn some(arguments: &[TemplateValue], at_the_end: bool, ends_at_missing: bool) -> Outcome {
+fn some(arguments: &[TemplateValue], at_the_end: bool, ends_at_missing: bool) -> TemplateFunctionResult {
     let (parts, whole) = (list(arguments, 0)?, argument(arguments, 1));
     // Both lists are charged once; their product could be much more.
     if parts.len().saturating_mul(whole.length().unwrap_or(0)) > 10_000_000 {
@@ -82,8 +83,8 @@ fn pairs(arguments: &[TemplateValue]) -> Result<Vec<Rc<TemplateKeyPair>>, Functi
     pairs.collect()
 }
 
-fn by_key(arguments: &[TemplateValue]) -> Outcome {
-    let mut groups: BTreeMap<String, Entries> = BTreeMap::new();
+fn by_key(arguments: &[TemplateValue]) -> TemplateFunctionResult {
+    let mut groups: BTreeMap<String, DictEntries> = BTreeMap::new();
     for pair in pairs(arguments)? {
         if let Some((top, rest)) = pair.key.split_once('/').filter(|(_, rest)| !rest.is_empty()) {
             let inner = TemplateKeyPair { key: rest.to_owned(), ..(*pair).clone() };
@@ -126,7 +127,7 @@ impl NestedTree {
         }
         Ok(())
     }
-    fn into_value(self) -> Outcome {
+    fn into_value(self) -> TemplateFunctionResult {
         let entries = self.0.into_iter().map(|(key, branch)| match branch {
             NestedValue::Leaf(value) => Ok((key, value)),
             NestedValue::Inner(inner) => Ok((key, inner.into_value()?)),
@@ -135,12 +136,12 @@ impl NestedTree {
     }
 }
 
-fn merged(arguments: &[TemplateValue], overrides: bool) -> Outcome {
+fn merged(arguments: &[TemplateValue], overrides: bool) -> TemplateFunctionResult {
     Ok(TemplateValue::map(merge(map(arguments, 0)?.entries(), map(arguments, 1)?.entries(), overrides)?)?)
 }
 
 /// The first map with what it lacks of the second; maps in both are merged as well. An empty value is lacking.
-fn merge(first: &Entries, second: &Entries, overrides: bool) -> Result<Entries, FunctionFault> {
+fn merge(first: &DictEntries, second: &DictEntries, overrides: bool) -> Result<DictEntries, FunctionFault> {
     let mut merged = first.clone();
     for (key, value) in second {
         let joined = match (first.get(key), value) {

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use md5::{Digest as _, Md5};
 use ring::{digest, hmac};
 
-use super::arguments::{Outcome, TemplateFunction, argument, pure, text};
+use super::arguments::{TemplateFunction, TemplateFunctionResult, argument, pure, text};
 use super::{json, toml, yaml, yaml_writer};
 
 pub(super) static FUNCTIONS: &[TemplateFunction] = &[
@@ -33,7 +33,7 @@ pub(super) static FUNCTIONS: &[TemplateFunction] = &[
     }),
 ];
 
-pub(super) fn decoded(engine: &impl base64::Engine, encoded: &str) -> Outcome {
+pub(super) fn decoded(engine: &impl base64::Engine, encoded: &str) -> TemplateFunctionResult {
     // Go skips line ends.
     let joined: String = encoded.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
     let bytes = engine.decode(joined).map_err(|error| format!("that is no base64: {error}"))?;

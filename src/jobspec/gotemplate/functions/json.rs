@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::arguments::{Outcome, bounded};
+use super::arguments::{TemplateFunctionResult, bounded};
 use crate::jobspec::gotemplate::fault::FunctionFault;
 use crate::jobspec::gotemplate::value::TemplateValue;
 use crate::jobspec::gotemplate::{floats, quoting};
 use crate::model::bounded_json::{self, MOST_VALUES};
 
 /// An empty text is an empty map, as consul-template has it.
-pub(super) fn parsed(text: &str) -> Outcome {
+pub(super) fn parsed(text: &str) -> TemplateFunctionResult {
     if text.is_empty() {
         return Ok(TemplateValue::map(BTreeMap::new())?);
     }

@@ -1,6 +1,6 @@
 //! Arithmetic: `subtract 1 3` is 2, as the piped value comes last. Kinds mix as in consul-template.
 
-use super::arguments::{Outcome, TemplateFunction, argument, pure, text};
+use super::arguments::{TemplateFunction, TemplateFunctionResult, argument, pure, text};
 use crate::jobspec::gotemplate::fault::FunctionFault;
 use crate::jobspec::gotemplate::value::TemplateValue;
 
@@ -54,7 +54,7 @@ fn calculate(
     signed: fn(i64, i64) -> i64,
     unsigned: fn(u64, u64) -> u64,
     float: fn(f64, f64) -> f64,
-) -> Outcome {
+) -> TemplateFunctionResult {
     use TemplateValue::{Float, Int, Uint};
     let (second, first) = (argument(arguments, 0), argument(arguments, 1));
     Ok(match (first, second) {

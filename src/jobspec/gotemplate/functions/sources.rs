@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::arguments::{Outcome, TemplateFunction, Tools, boolean, bounded, sourced, text};
+use super::arguments::{TemplateFunction, TemplateFunctionResult, Tools, boolean, bounded, sourced, text};
 use crate::jobspec::gotemplate::fault::FunctionFault;
 use crate::jobspec::gotemplate::tree::ReadKind;
 use crate::jobspec::gotemplate::value::{TemplateKeyPair, TemplateValue};
@@ -70,7 +70,7 @@ fn value(tools: &Tools<'_>, path: &str) -> Result<Option<String>, FunctionFault>
 }
 
 /// The keys below a prefix. `is_flat`: only those directly below. `waits_if_empty`: an empty answer is a fault.
-fn keys(arguments: &[TemplateValue], tools: &Tools<'_>, is_flat: bool, waits_if_empty: bool) -> Outcome {
+fn keys(arguments: &[TemplateValue], tools: &Tools<'_>, is_flat: bool, waits_if_empty: bool) -> TemplateFunctionResult {
     let written = text(arguments, 0)?;
     if written.is_empty() {
         return Ok(TemplateValue::list(Vec::new())?);

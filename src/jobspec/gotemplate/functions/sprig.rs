@@ -6,7 +6,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::arguments::{
-    ANY, Outcome, TemplateFunction, Tools, argument, boolean, bounded, list, map, matches, pure, text, whole,
+    ANY, TemplateFunction, TemplateFunctionResult, Tools, argument, boolean, bounded, list, map, matches, pure, text,
+    whole,
 };
 use super::{encoding, json, strings};
 use crate::jobspec::gotemplate::fault::FunctionFault;
@@ -159,12 +160,12 @@ fn truncated(count: i64, whole: &str) -> Result<String, FunctionFault> {
     Ok(part.ok_or("it cuts a character of more than one byte")?.to_owned())
 }
 
-fn regex_find(arguments: &[TemplateValue], tools: &Tools<'_>) -> Outcome {
+fn regex_find(arguments: &[TemplateValue], tools: &Tools<'_>) -> TemplateFunctionResult {
     let (pattern, whole) = (tools.pattern(&text(arguments, 0)?)?, text(arguments, 1)?);
     Ok(pattern.find(&whole).map_or("", |found| found.as_str()).into())
 }
 
-fn chosen(arguments: &[TemplateValue], keeps: bool) -> Outcome {
+fn chosen(arguments: &[TemplateValue], keeps: bool) -> TemplateFunctionResult {
     let mut names = BTreeSet::new();
     for at in 1..arguments.len() {
         names.insert(text(arguments, at)?);
@@ -173,11 +174,11 @@ fn chosen(arguments: &[TemplateValue], keeps: bool) -> Outcome {
     Ok(TemplateValue::map(entries.map(|(key, value)| (key.clone(), value.clone())).collect::<BTreeMap<_, _>>())?)
 }
 
-fn folded(arguments: &[TemplateValue], first: i64, fold: fn(i64, i64) -> i64) -> Outcome {
+fn folded(arguments: &[TemplateValue], first: i64, fold: fn(i64, i64) -> i64) -> TemplateFunctionResult {
     Ok(TemplateValue::Int(arguments.iter().map(to_int).fold(first, fold)))
 }
 
-fn divided(arguments: &[TemplateValue], divide: fn(i64, i64) -> i64) -> Outcome {
+fn divided(arguments: &[TemplateValue], divide: fn(i64, i64) -> i64) -> TemplateFunctionResult {
     match to_int(argument(arguments, 1)) {
         0 => Err("division by zero".into()),
         by => Ok(TemplateValue::Int(divide(to_int(argument(arguments, 0)), by))),

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::arguments::{Outcome, TemplateFunction, Tools, boolean, bounded, matches, pure, text, texts, whole};
+use super::arguments::{
+    TemplateFunction, TemplateFunctionResult, Tools, boolean, bounded, matches, pure, text, texts, whole,
+};
 use crate::jobspec::gotemplate::fault::FunctionFault;
 use crate::jobspec::gotemplate::value::TemplateValue;
 
@@ -42,7 +44,7 @@ pub(super) fn joined<T: AsRef<str>>(separator: &str, parts: &[T]) -> Result<Stri
 }
 
 /// Go's `strings.Split`: an empty separator splits characters. A blank text has no parts.
-fn split(whole: &str, separator: &str) -> Outcome {
+fn split(whole: &str, separator: &str) -> TemplateFunctionResult {
     match whole.is_empty() {
         true => Ok(TemplateValue::list(Vec::new())?),
         false => Ok(TemplateValue::texts(parts(whole, separator)?)?),
@@ -63,7 +65,7 @@ pub(super) fn parts<'t>(whole: &'t str, separator: &str) -> Result<Vec<&'t str>,
     Ok(whole.split(separator).collect())
 }
 
-fn split_to_map(arguments: &[TemplateValue]) -> Outcome {
+fn split_to_map(arguments: &[TemplateValue]) -> TemplateFunctionResult {
     let (between, within, whole) = (text(arguments, 0)?, text(arguments, 1)?, text(arguments, 2)?);
     let whole = whole.trim();
     let mut entries = BTreeMap::new();
@@ -100,7 +102,7 @@ pub(super) fn replaced(whole: &str, from: &str, to: &str) -> Result<String, Func
     Ok(whole.replace(from, to))
 }
 
-fn regex_replaced(arguments: &[TemplateValue], tools: &Tools<'_>) -> Outcome {
+fn regex_replaced(arguments: &[TemplateValue], tools: &Tools<'_>) -> TemplateFunctionResult {
     let (pattern, replacement, whole) =
         (tools.pattern(&text(arguments, 0)?)?, text(arguments, 1)?, text(arguments, 2)?);
     let (mut out, mut last) = (String::new(), 0);

@@ -1,12 +1,12 @@
 //! TOML as Go's encoder writes it: keys in order, values before tables, each table indented below its parent.
 
-use super::arguments::{Outcome, bounded};
+use super::arguments::{TemplateFunctionResult, bounded};
 use crate::jobspec::gotemplate::fault::FunctionFault;
 use crate::jobspec::gotemplate::value::{TemplateValue, ValueMap};
 use crate::jobspec::gotemplate::{floats, quoting};
 
 /// Errors: it is no map, or a value has no form in TOML.
-pub(super) fn written(value: &TemplateValue) -> Outcome {
+pub(super) fn written(value: &TemplateValue) -> TemplateFunctionResult {
     let TemplateValue::Map(map) = value else {
         return Err(format!("TOML is written of a map, not of {}", value.type_name()).into());
     };

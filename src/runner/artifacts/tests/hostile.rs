@@ -165,6 +165,21 @@ fn bombs_of_size_and_of_count_end_at_their_limit() {
     free.fetch(&format!("{server}/many.tar"), ArtifactMode::Any, "local").unwrap();
 }
 
+/// Another process of the task's user cannot change what was verified.
+#[test]
+fn file_is_downloaded_where_no_other_user_reaches_it() {
+    let bench = ArtifactFixture::new();
+    let staging = bench.scope.alloc_dir.join(".artifacts-web");
+    let modes = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = Arc::clone(&modes);
+    let server = serve(move |_, _, stream| {
+        seen.lock().unwrap().push(mode_of(&staging));
+        respond(stream, "200 OK", "", b"x");
+    });
+    bench.fetch(&format!("{server}/x"), ArtifactMode::Any, "local").unwrap();
+    assert_eq!(*modes.lock().unwrap(), [0o700]);
+}
+
 #[test]
 fn invalid_or_truncated_archive_is_refused() {
     let tar = tar_of(|tar| add(tar, "x", 0o644, &[1; 5000]));

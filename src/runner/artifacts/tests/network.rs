@@ -39,7 +39,7 @@ fn downloaded_file_is_moved_to_its_destination_and_never_copied() {
     let server = serve(move |_, _, stream| {
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\na").unwrap();
         // The client makes the file once it has the headers.
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + LONG;
         while inode.lock().unwrap().is_none() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
             *inode.lock().unwrap() = staged.metadata().ok().map(|found| found.ino());
@@ -298,4 +298,21 @@ fn archive_of(content: &[u8]) -> Vec<u8> {
     let made = std::process::Command::new("tar").arg("-C").arg(dir.path()).args(["-cf", "-", "file"]).output().unwrap();
     assert!(made.status.success());
     made.stdout
+}
+
+/// From another file system it is copied first.
+#[test]
+fn failed_copy_to_another_file_system_leaves_no_draft() {
+    let elsewhere = tempfile::tempdir_in("/dev/shm").unwrap();
+    let fixture = ArtifactFixture::new();
+    std::fs::create_dir_all(elsewhere.path().join("to/app")).unwrap();
+    let at = serve_files(vec![("/app", b"abc".to_vec()), ("/other", b"abc".to_vec())]);
+    let fetched = |path: &str| {
+        let order = fixture.order(&format!("{at}{path}"), ArtifactMode::Any, "to");
+        fetch(&ArtifactOrder { root: elsewhere.path().to_owned(), ..order }, &fixture.scope)
+    };
+    let error = fetched("/app").unwrap_err();
+    assert_eq!(error.outcome, ArtifactOutcome::Install, "{error:?}");
+    fetched("/other").unwrap();
+    assert_eq!(listed(elsewhere.path()), ["to/", "to/app/", "to/other"]);
 }

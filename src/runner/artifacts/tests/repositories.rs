@@ -134,3 +134,74 @@ fn git_that_hangs_is_killed_with_its_children_and_missing_git_is_reported() {
     let error = bench.fetch("git::https://h/r", ArtifactMode::Any, "local").unwrap_err();
     assert!(error.outcome == ArtifactOutcome::Git && error.message.contains("git is not installed"), "{error:?}");
 }
+
+/// The tree of a repository as git leaves it, and what the installation makes of it after a change.
+fn changed_after_inspection(
+    bench: &mut ArtifactFixture,
+    root: &Path,
+    change: impl FnOnce(&Path),
+) -> Result<(), ArtifactError> {
+    stub(bench, "mkdir -p tree; echo x > tree/a; echo x > tree/b; stat -c %a . > ../../modes");
+    let staging = Staging::new(&bench.scope.alloc_dir, "web", &bench.scope.cancelled).unwrap();
+    let bounds = MeterBounds::of_repository(&bench.scope.config);
+    let meter = UnpackMeter::new(bounds, Arc::clone(&bench.scope.cancelled), staging.directory());
+    let order = ArtifactOrder { root: root.to_owned(), ..bench.order("git::https://h/r", ArtifactMode::Any, "local") };
+    let ArtifactOrigin::Git(source) = &order.source.from else { panic!("it is a repository") };
+    loop {
+        match git::clone(source, &order, &bench.scope, (&staging, &meter)) {
+            Err(error) if error.message.contains("Text file busy") => std::thread::yield_now(),
+            done => {
+                done.unwrap();
+                break;
+            }
+        }
+    }
+    assert_eq!(std::fs::read_to_string(bench.dir.path().join("modes")).unwrap(), "711\n");
+    assert_eq!(mode_of(staging.path()), 0o700, "it is closed once git has ended");
+    change(&staging.path().join(TREE));
+    install::install(&staging, unpack::UnpackedTree::Directory, &order, &bench.scope, &meter)
+}
+
+/// Another process of the task's user may hold its directory open.
+#[test]
+fn repository_that_grows_after_its_inspection_ends_at_its_limit() {
+    let mut bench = ArtifactFixture::new().config(|config| config.git_file_count_limit = 3);
+    let root = bench.task();
+    changed_after_inspection(&mut bench, &root, |_| ()).unwrap();
+    assert_eq!(listed(&bench.task()), ["local/", "local/a", "local/b"]);
+    let error = changed_after_inspection(&mut bench, &root, |tree| {
+        (0..9).for_each(|n| std::fs::write(tree.join(n.to_string()), "").unwrap());
+    });
+    let error = error.unwrap_err();
+    assert!(error.outcome == ArtifactOutcome::Limit && error.message.contains("more than 3 entries"), "{error:?}");
+}
+
+/// Each walk counts for itself.
+#[test]
+fn subdirectory_of_a_repository_may_have_as_many_files_as_the_whole() {
+    let mut bench = ArtifactFixture::new().config(|config| config.git_file_count_limit = 4);
+    stub(&mut bench, "mkdir -p tree/sub; cd tree/sub; touch a b c");
+    fetched(&bench, "git::https://h/r//s*").unwrap();
+    assert_eq!(listed(&bench.task().join("local/repo")), ["a", "b", "c"]);
+}
+
+/// With `fs.protected_hardlinks=0` a user can link a file that only root can read.
+#[test]
+fn file_of_another_user_in_a_repository_is_not_copied_to_another_file_system() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let elsewhere = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut bench = ArtifactFixture::new();
+    let foreign = bench.dir.path().join("foreign");
+    std::fs::write(&foreign, "secret").unwrap();
+    std::os::unix::fs::chown(&foreign, Some(4_002), None).unwrap();
+    let error = changed_after_inspection(&mut bench, elsewhere.path(), |tree| {
+        std::fs::remove_file(tree.join("a")).unwrap();
+        std::fs::hard_link(&foreign, tree.join("a")).unwrap();
+    });
+    let error = error.unwrap_err();
+    assert!(error.message.contains("\"a\" is no regular file of the task's user"), "{error:?}");
+    assert!(!listed(elsewhere.path()).contains(&"local/a".to_owned()));
+    assert!(!listed(elsewhere.path()).iter().any(|name| name.ends_with(".allostat")));
+}

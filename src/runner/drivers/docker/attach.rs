@@ -98,7 +98,7 @@ pub async fn attach(
         exec.kill().await;
     });
     let end = Box::pin(async move {
-        end.ends_with(Ends::Subject).await.unwrap_or_else(|_| Err(failed("its stream ended without saying how")))
+        end.ends_with(Ends::Subject).await.unwrap_or_else(|_| Err(failed("its stream ended without its exit code")))
     });
     Ok(ExecSession {
         input: Some(Box::new(input)),

@@ -42,7 +42,7 @@ pub async fn start(
 ) -> Result<ContainerAttempt, DriverError> {
     let mut config = Config::of(&request.task)?;
     let mut record = ContainerRecord::of(&handle)?;
-    let info = shared.query_info().await.map_err(|e| shared.record_error(e).of_start("ask the Docker engine"))?;
+    let info = shared.query_info().await.map_err(|e| shared.record_error(e).of_start("query the Docker engine"))?;
     let parent = handle.cgroup.as_ref().map(ParentCgroup::of);
     if parent != parent_of(shared, &request, Some(&info)) {
         let message = format!("the Docker engine places containers by {:?} now", info.cgroup_driver);

@@ -8,7 +8,7 @@ use super::config::{Config, Ulimit};
 use super::engine::label;
 use super::etc;
 use super::mounts::{ContainerMounts, object};
-use super::settings::Settings;
+use super::settings::DockerSettings;
 use crate::model::network::AllocPort;
 use crate::model::placement::core_list;
 use crate::runner::drivers::{DriverError, StartRequest};
@@ -41,7 +41,7 @@ const GPU_RUNTIME: &str = "nvidia";
 pub struct Parts<'a> {
     pub request: &'a StartRequest,
     pub config: &'a Config,
-    pub settings: &'a Settings,
+    pub settings: &'a DockerSettings,
     /// The image's ID.
     pub image: &'a str,
     /// OCI runtimes of the engine.
@@ -184,7 +184,7 @@ fn limits(host: &mut Object, request: &StartRequest, config: &Config) {
 }
 
 /// Capabilities added to and dropped from Docker's defaults. Errors: one that the agent does not allow.
-fn caps(config: &Config, settings: &Settings) -> Result<(Vec<String>, Vec<String>), DriverError> {
+fn caps(config: &Config, settings: &DockerSettings) -> Result<(Vec<String>, Vec<String>), DriverError> {
     let allows = |cap: &str| settings.allow_caps.iter().any(|allowed| allowed == cap || allowed == ALL);
     let refused_caps: Vec<&str> = config.caps.add.iter().map(String::as_str).filter(|cap| !allows(cap)).collect();
     if !refused_caps.is_empty() {
@@ -289,7 +289,7 @@ fn devices(request: &StartRequest, config: &Config) -> Vec<Value> {
 fn runtime(
     request: &StartRequest,
     config: &Config,
-    settings: &Settings,
+    settings: &DockerSettings,
     runtimes: &[String],
 ) -> Result<Option<String>, DriverError> {
     let has_gpus = request.env.contains_key(VISIBLE_GPUS) && !request.task.resources.devices.is_empty();

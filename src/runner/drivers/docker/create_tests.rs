@@ -21,16 +21,16 @@ fn request(task: Task) -> StartRequest {
     request
 }
 
-fn settings(set: &[(&'static str, &str)]) -> Settings {
+fn settings(set: &[(&'static str, &str)]) -> DockerSettings {
     let set: DriverSettings = set.iter().map(|(key, value)| (("docker", *key), (*value).to_owned())).collect();
-    Settings::of(&set)
+    DockerSettings::of(&set)
 }
 
-fn made(request: &StartRequest, settings: &Settings) -> Result<Value, String> {
+fn made(request: &StartRequest, settings: &DockerSettings) -> Result<Value, String> {
     made_of(request, &Config::of(&request.task).map_err(|e| e.to_string())?, settings)
 }
 
-fn made_of(request: &StartRequest, config: &Config, settings: &Settings) -> Result<Value, String> {
+fn made_of(request: &StartRequest, config: &Config, settings: &DockerSettings) -> Result<Value, String> {
     let runtimes = ["runc".to_owned(), "nvidia".to_owned()];
     body(Parts {
         request,

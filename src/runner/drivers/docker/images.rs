@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::auth;
 use super::config::{Auth, Config};
 use super::engine::{DockerEngine, EngineError, EngineImage, LATE, encoded};
-use super::settings::Settings;
+use super::settings::DockerSettings;
 use crate::host::beneath;
 use crate::host::http::exchange::{HttpAnswer, Payload, RequestMethod};
 use crate::runner::drivers::{DriverError, EventSink};
@@ -108,7 +108,7 @@ impl Images {
     pub async fn ensure(
         &self,
         engine: &DockerEngine,
-        settings: &Settings,
+        settings: &DockerSettings,
         (config, local): (&Config, &Path),
         events: &EventSink,
     ) -> Result<ResolvedImage, DriverError> {
@@ -176,7 +176,7 @@ impl Images {
     }
 
     /// This attempt stops using it. An unused image is removed after the delay.
-    pub fn release(self: &Arc<Self>, engine: &Arc<DockerEngine>, settings: &Settings, run_dir: &Path) {
+    pub fn release(self: &Arc<Self>, engine: &Arc<DockerEngine>, settings: &DockerSettings, run_dir: &Path) {
         let mut all = lock(&self.pulled);
         for (id, pulled) in all.iter_mut().filter(|(_, pulled)| pulled.users.contains(run_dir)) {
             pulled.users.remove(run_dir);
@@ -222,7 +222,7 @@ fn failed(message: String, recoverable: bool) -> DriverError {
 }
 
 /// Credentials for a registry: the task's own, else the file's.
-async fn credentials(settings: &Settings, config: &Config, registry: &str) -> Result<Option<Auth>, String> {
+async fn credentials(settings: &DockerSettings, config: &Config, registry: &str) -> Result<Option<Auth>, String> {
     if let Some(auth) = config.auth.clone().filter(|auth| !auth.username.is_empty() || !auth.password.is_empty()) {
         return Ok(Some(auth));
     }
@@ -234,7 +234,7 @@ async fn credentials(settings: &Settings, config: &Config, registry: &str) -> Re
 
 async fn pull(
     engine: &DockerEngine,
-    settings: &Settings,
+    settings: &DockerSettings,
     (config, reference): (&Config, &ImageReference),
     events: &EventSink,
 ) -> Result<(), DriverError> {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::host::cgroup::{Cgroup, CgroupError};
 use crate::host::hierarchy::{CgroupVersion, Layout};
-use crate::host::systemd::{Manager, TASK_SLICE};
+use crate::host::systemd::{SystemdManager, TASK_SLICE};
 use crate::kernel::proc::cgroup;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 
@@ -75,7 +75,7 @@ impl ParentCgroups {
         let _alone = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &parent.slice {
             // Systemd creates it with the container. One that is left of an earlier attempt counts its OOM kills.
-            Some(slice) if Cgroup::at(layout, &parent.path).exists() => Manager::System
+            Some(slice) if Cgroup::at(layout, &parent.path).exists() => SystemdManager::System
                 .stop(slice)
                 .map_err(|why| CgroupError::Remove { path: slice.into(), source: std::io::Error::other(why) }),
             Some(_) => Ok(()),
@@ -93,7 +93,7 @@ impl ParentCgroups {
     pub fn remove(&self, layout: &Layout, parent: &ParentCgroup) -> Result<(), String> {
         let _alone = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(slice) = &parent.slice {
-            return if Cgroup::at(layout, &parent.path).exists() { Manager::System.stop(slice) } else { Ok(()) };
+            return if Cgroup::at(layout, &parent.path).exists() { SystemdManager::System.stop(slice) } else { Ok(()) };
         }
         let cgroup = Cgroup::at(layout, &parent.path).everywhere(layout);
         cgroup.remove(REMOVE_PATIENCE).map_err(|e| crate::telemetry::chain(&e))?;

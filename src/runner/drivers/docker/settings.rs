@@ -89,8 +89,9 @@ pub static SETTINGS: &[DriverSetting] = &[
     },
 ];
 
+/// Settings of the driver `docker`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct DockerSettings {
     pub endpoint: Address,
     pub allow_privileged: bool,
     pub volumes_enabled: bool,
@@ -103,13 +104,13 @@ pub struct Settings {
     pub gc_image_delay: Duration,
 }
 
-impl Settings {
+impl DockerSettings {
     /// Each value was checked when it was set.
-    pub fn of(all: &DriverSettings) -> Settings {
+    pub fn of(all: &DriverSettings) -> DockerSettings {
         let text =
             |key: &'static str, default: &str| all.get(&(NAME, key)).cloned().unwrap_or_else(|| default.to_owned());
         let on = |key, default| flag(&text(key, default)).unwrap_or(false);
-        Settings {
+        DockerSettings {
             endpoint: endpoint(&text(key::ENDPOINT, ENDPOINT))
                 .unwrap_or(Address::Unix(PathBuf::from("/var/run/docker.sock"))),
             allow_privileged: on(key::PRIVILEGED, "false"),
@@ -178,7 +179,7 @@ mod tests {
 
     #[test]
     fn defaults_are_nomads_and_every_default_passes_its_own_check() {
-        let defaults = Settings::of(&DriverSettings::default());
+        let defaults = DockerSettings::of(&DriverSettings::default());
         assert_eq!(defaults.endpoint, Address::Unix("/var/run/docker.sock".into()));
         assert!(!defaults.allow_privileged && !defaults.volumes_enabled && defaults.gc_image);
         assert!(

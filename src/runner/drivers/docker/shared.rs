@@ -11,7 +11,7 @@ use super::engine::{DockerEngine, EngineError, EngineInfo};
 use super::images::Images;
 use super::network::NetworkChoice;
 use super::place::ParentCgroups;
-use super::settings::Settings;
+use super::settings::DockerSettings;
 use crate::collectors::SamplingContext;
 use crate::host::clock::Clock;
 use crate::model::id::BootId;
@@ -38,7 +38,7 @@ const AT_ONCE: usize = 8;
 
 pub struct DockerContext {
     pub engine: Arc<DockerEngine>,
-    pub settings: Settings,
+    pub settings: DockerSettings,
     pub images: Arc<Images>,
     pub sampling: Arc<SamplingContext>,
     pub clock: Arc<dyn Clock>,
@@ -100,7 +100,7 @@ impl ContainerRecord {
 
 impl DockerContext {
     pub fn new(context: &DriverContext) -> DockerContext {
-        let settings = Settings::of(&context.settings);
+        let settings = DockerSettings::of(&context.settings);
         DockerContext {
             engine: Arc::new(DockerEngine::new(settings.endpoint.clone())),
             settings,

@@ -99,7 +99,7 @@ async fn a_container_is_pulled_created_started_followed_and_removed() {
     let logs = request.dirs.logs.clone();
     let handle = driver.prepare(&request).unwrap();
     let attempt = driver.start(request, handle).await.unwrap();
-    let end = tokio::time::timeout(Duration::from_secs(60), attempt.wait()).await.unwrap();
+    let end = tokio::time::timeout(Duration::from_secs(300), attempt.wait()).await.unwrap();
     assert_eq!((end.status, end.problems), (ExitStatus::Code(3), Vec::new()));
     assert_eq!(std::fs::read_to_string(logs.join("t.stdout.0")).unwrap(), "hello\n");
     attempt.destroy().await.unwrap();
@@ -268,7 +268,7 @@ async fn docker_engine_that_hangs_or_answers_garbage_is_unhealthy_and_loses_no_t
         assert_eq!(reports.next().await.unwrap().health, Health::Healthy);
     }
     ended.store(true, SeqCst);
-    let end = tokio::time::timeout(Duration::from_secs(60), attempt.wait()).await.expect("its engine is well");
+    let end = tokio::time::timeout(Duration::from_secs(300), attempt.wait()).await.expect("its engine is well");
     assert_eq!(end.status, ExitStatus::Code(3));
 }
 
@@ -496,7 +496,7 @@ proptest! {
                     let _ = attempt.destroy().await;
                 }
             };
-            tokio::time::timeout(Duration::from_secs(60), all).await.expect("it answers in time");
+            tokio::time::timeout(Duration::from_secs(300), all).await.expect("it answers in time");
         });
     }
 }

@@ -1,6 +1,6 @@
 //! The fields of `config` that `exec` has in addition to those of `raw_exec`.
 
-use super::settings::{NamespaceMode, Settings, capability, default_capabilities};
+use super::settings::{ExecSettings, NamespaceMode, capability, default_capabilities};
 use crate::host::process::Capabilities;
 use crate::model::nearest::nearest;
 use crate::runner::drivers::ConfigProblem;
@@ -15,7 +15,7 @@ pub struct Config {
 
 impl Config {
     /// Pure. Errors are collected in `fields`.
-    pub fn of(fields: &mut ConfigFields, settings: &Settings) -> Config {
+    pub fn of(fields: &mut ConfigFields, settings: &ExecSettings) -> Config {
         Config {
             own_pids: mode(fields, "pid_mode", settings.pid_mode) == NamespaceMode::Private,
             own_ipc: mode(fields, "ipc_mode", settings.ipc_mode) == NamespaceMode::Private,
@@ -69,7 +69,7 @@ mod tests {
 
     fn config(text: &str, allow: Option<&str>) -> Result<Config, String> {
         let allow = allow.map(|names| (("exec", "allow_caps"), names.to_owned()));
-        let exec = ExecDriver::with(Settings::of(&allow.into_iter().collect::<DriverSettings>()));
+        let exec = ExecDriver::with(ExecSettings::of(&allow.into_iter().collect::<DriverSettings>()));
         exec.config(&testing::task("exec", text)).map(|(config, _)| config).map_err(|e| e.to_string())
     }
     fn names(text: &str, allow: Option<&str>) -> Vec<&'static str> {
@@ -94,7 +94,7 @@ mod tests {
         );
         let unknown = config(r#"{"command": "x", "cap_drop": ["chwon"]}"#, None).unwrap_err();
         assert_eq!(unknown, "cap_drop[0]: there is no capability \"chwon\"; did you mean `chown`?");
-        let anywhere = ExecDriver::with(Settings::anywhere());
+        let anywhere = ExecDriver::with(ExecSettings::anywhere());
         assert!(anywhere.work(&testing::task("exec", r#"{"command": "x", "cap_add": ["sys_admin"]}"#)).is_ok());
     }
 

@@ -82,8 +82,9 @@ impl NamespaceMode {
     }
 }
 
+/// Settings of the driver `exec`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct ExecSettings {
     /// Path on the host, parents first, and path inside.
     pub chroot_env: Vec<(PathBuf, PathBuf)>,
     pub allowed: Capabilities,
@@ -92,12 +93,12 @@ pub struct Settings {
     pub no_pivot_root: bool,
 }
 
-impl Settings {
+impl ExecSettings {
     /// For an agent, whose values were checked.
-    pub fn of(settings: &DriverSettings) -> Settings {
+    pub fn of(settings: &DriverSettings) -> ExecSettings {
         let value = |key: &'static str| settings.get(&(NAME, key)).map(String::as_str);
         let mode = |key| value(key).and_then(|text| NamespaceMode::parse(text).ok()).unwrap_or(NamespaceMode::Private);
-        Settings {
+        ExecSettings {
             chroot_env: value("chroot_env").and_then(|text| chroot_env(text).ok()).unwrap_or_else(default_chroot_env),
             allowed: value("allow_caps").and_then(|text| capabilities(text).ok()).unwrap_or_else(default_capabilities),
             pid_mode: mode("default_pid_mode"),
@@ -107,9 +108,15 @@ impl Settings {
     }
 
     /// Without an agent: refuses only what every agent would.
-    pub fn anywhere() -> Settings {
-        Settings { allowed: Capabilities::all(), ..Settings::of(&DriverSettings::new()) }
+    pub fn anywhere() -> ExecSettings {
+        ExecSettings { allowed: Capabilities::all(), ..ExecSettings::of(&DriverSettings::new()) }
     }
+}
+
+/// What of the host a setting shows to tasks. Of the default, which is root's, nothing.
+pub fn shown_paths(settings: &DriverSettings) -> Vec<PathBuf> {
+    let all = settings.get(&(NAME, "chroot_env")).and_then(|text| chroot_env(text).ok()).unwrap_or_default();
+    all.into_iter().map(|(host, _)| host).collect()
 }
 
 pub fn default_capabilities() -> Capabilities {
@@ -176,7 +183,7 @@ mod tests {
 
     #[test]
     fn defaults_are_nomads() {
-        let settings = Settings::of(&DriverSettings::new());
+        let settings = ExecSettings::of(&DriverSettings::new());
         assert_eq!(settings.allowed.names().count(), DEFAULT.len());
         assert_eq!(
             (settings.pid_mode, settings.ipc_mode, settings.no_pivot_root),

@@ -146,15 +146,15 @@ fn archive_that_does_not_fit_its_seal_is_refused() {
         archive
     };
     Site::new().refuses(changed(b"the content", b"THE CONTENT"), "the SHA-256 of what was received");
-    Site::new().refuses(changed(b"entries=2", b"entries=3"), "received 2 entries with 11 bytes; the seal says 3");
-    Site::new().refuses(changed(b"bytes=11", b"bytes=12"), "the seal says 2 with 12");
+    Site::new().refuses(changed(b"entries=2", b"entries=3"), "received 2 entries with 11 bytes; the seal has 3");
+    Site::new().refuses(changed(b"bytes=11", b"bytes=12"), "the seal has 2 with 12");
     let at = good.windows(16).position(|window| window == b"ALLOSTAT.entries").unwrap() / 512 - 1;
     let (entries, seal) = good.split_at(at * 512);
     let seal = &seal[..1024];
     let twice = [entries, seal, &entries[..1024], &good[at * 512 + 1024..]].concat();
     Site::new().refuses(twice, "follows the seal");
     let endless = [good.as_slice(), &vec![0; 1 << 20]].concat();
-    Site::new().refuses(endless, "does not end where it says so");
+    Site::new().refuses(endless, "does not end at its end mark");
     Site::new().refuses(b"<html>".repeat(100), "no archive of tar");
     assert!(Site::new().fetch(&serve_archive(good)).is_ok());
 }

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use crate::host::access::{self, DIRECTORY, is_directory};
 use crate::host::secrets_fs;
+use crate::host::whole_dir::{self, DirRights, may_be_unfinished};
 use crate::telemetry::lock;
 
 /// Numeric owner of a task's files.
@@ -79,7 +80,7 @@ pub(super) fn make_dir(target: &DirectoryTarget<'_>) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it has no parent directory"));
     };
     let parent = rustix::fs::open(parent, DIRECTORY | OFlags::PATH, Mode::empty())?;
-    let made = match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
+    let made = match whole_dir::begin(&parent, name) {
         Ok(()) => true,
         Err(Errno::EXIST) => false,
         Err(e) => return Err(e.into()),
@@ -98,18 +99,21 @@ pub(super) fn make_dir(target: &DirectoryTarget<'_>) -> io::Result<()> {
         Errno::NOTDIR | Errno::LOOP => not_a_directory(),
         e => e.into(),
     })?;
-    if made {
-        // The owner of the parent may have replaced it by now; a foreign directory must not change its owner.
-        let stat = rustix::fs::fstat(&directory)?;
-        if target.owner.is_some() && (stat.st_uid != us() || stat.st_mode & 0o777 != 0o700) {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it was replaced during its creation"));
-        }
-        // Explicit: the umask must not decide.
-        rustix::fs::fchmod(&directory, Mode::from_raw_mode(target.mode))?;
-        return give(&directory, target.owner);
+    let rights = DirRights { mode: target.mode, owner: target.owner.map(|owner| (owner.uid, owner.gid)) };
+    if whole_dir::finish(&directory, rights)? {
+        return Ok(());
+    }
+    if made && target.owner.is_some() {
+        // By the owner of the parent; a foreign directory must not change its owner.
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it was replaced during its creation"));
     }
     adopt(&parent, &directory, target.owner)?;
     tighten(&directory, target.mode).map(drop)
+}
+
+/// Whether it is a directory that an agent has finished.
+pub(super) fn is_whole_dir(path: &Path) -> bool {
+    rustix::fs::lstat(path).is_ok_and(|stat| is_directory(&stat) && !may_be_unfinished(&stat))
 }
 
 /// Hints to ext4 that the directories created in this one are unrelated, so that it spreads them over the disk.
@@ -133,7 +137,9 @@ pub(super) fn spread(path: &Path) {
 
 fn is_right(stat: &Stat, target: &DirectoryTarget<'_>) -> bool {
     let mode = stat.st_mode & 0o7777;
-    stat.st_uid == target.owner.map_or_else(us, |owner| owner.uid) && tightened(mode, target.mode) == mode
+    !may_be_unfinished(stat)
+        && stat.st_uid == target.owner.map_or_else(us, |owner| owner.uid)
+        && tightened(mode, target.mode) == mode
 }
 
 fn give(directory: &OwnedFd, owner: Option<FileOwner>) -> io::Result<()> {

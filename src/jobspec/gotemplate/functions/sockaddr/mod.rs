@@ -11,7 +11,7 @@ mod blocks;
 mod evaluate;
 mod pipeline;
 
-use super::arguments::{ANY, Outcome, TemplateFunction, Tools, matches, text};
+use super::arguments::{ANY, TemplateFunction, TemplateFunctionResult, Tools, matches, text};
 
 pub(super) const NAME: &str = "sockaddr";
 
@@ -23,7 +23,10 @@ pub(super) fn check(pipeline: &str) -> Result<(), (String, String)> {
 }
 
 /// As in consul-template, several arguments are one pipeline.
-fn sockaddr(arguments: &[crate::jobspec::gotemplate::value::TemplateValue], tools: &Tools<'_>) -> Outcome {
+fn sockaddr(
+    arguments: &[crate::jobspec::gotemplate::value::TemplateValue],
+    tools: &Tools<'_>,
+) -> TemplateFunctionResult {
     let texts = (0..arguments.len()).map(|at| text(arguments, at)).collect::<Result<Vec<_>, _>>()?;
     let parsed = pipeline::parse(&texts.join(" ")).map_err(|(message, advice)| format!("{message}; {advice}"))?;
     Ok(evaluate::evaluate(&parsed, tools.sources.addresses()?, tools)?.into())

@@ -10,7 +10,7 @@ use crate::kernel::bpf::walk::{RowPlan, RowValue};
 use crate::kernel::cgroup::cpu_stat::{self, CpuStat};
 use crate::model::usage::Field;
 
-/// Values of one cgroup in one hierarchy.
+/// The row of one cgroup in one hierarchy.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PassRow<'a> {
     pub(super) plan: &'a RowPlan,
@@ -40,14 +40,15 @@ fn whole_micros(ns: u64) -> u64 {
     ns / 1_000 * 1_000
 }
 
-/// How a row replaces a file. `values`: what the row must contain.
+/// How a row replaces a file, or at least shows that the file did not change.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RowSource {
+pub(super) struct FileReplacement {
+    /// Values that the row must contain.
     pub(super) values: &'static [RowValue],
     pub(super) how: RowUse,
 }
 
-/// What of a row replaces the file, or shows that it did not change.
+/// What is taken from a row: the values of the file, or a fingerprint that shows whether the file changed.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum RowUse {
     /// Sets the same fields as the file. `None`: this row cannot; read the file.
@@ -63,7 +64,7 @@ pub(super) enum RowUse {
     FingerprintBy(fn(PassRow<'_>) -> Option<u64>),
 }
 
-impl RowSource {
+impl FileReplacement {
     /// With rows the file itself is hardly ever read.
     pub(super) fn replaces_file(&self) -> bool {
         matches!(self.how, RowUse::Values(_) | RowUse::StatLines | RowUse::Setting)
@@ -112,7 +113,7 @@ const CPU_STAT: &[RowValue] = &[
 ];
 
 /// `None`: the file is always read when it is due.
-pub(super) fn row_source(hierarchy: FileHierarchy, name: &str) -> Option<RowSource> {
+pub(super) fn file_replacement(hierarchy: FileHierarchy, name: &str) -> Option<FileReplacement> {
     use RowUse::{Fingerprint, FingerprintBy, Setting, StatLines, Values};
     let (values, how): (&'static [RowValue], RowUse) = match (hierarchy, name) {
         (_, "memory.usage_in_bytes" | "memory.current") => (
@@ -247,7 +248,7 @@ pub(super) fn row_source(hierarchy: FileHierarchy, name: &str) -> Option<RowSour
         }
         _ => return None,
     };
-    Some(RowSource { values, how })
+    Some(FileReplacement { values, how })
 }
 
 fn put(raw: &mut RawValues, field: Field, value: Option<u64>) -> Option<()> {

@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 pub use self::waiting::WaitingTask;
 use super::exits::{ExitFacts, exit};
-use super::identity::{AllocCgroup, TaskNaming};
+use super::identity::{AllocCgroupRule, TaskNaming};
 use super::journal::TaskHistory;
-use super::texts::{MOST_TASKS, TextCounts, sanitize};
+use super::texts::{ChangedTextCounts, MOST_TASKS, sanitize};
 use crate::board::PublishedAlloc;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocSource, Measured, TaskIdentity};
@@ -46,7 +46,7 @@ pub struct ObservedAllocs {
     /// Total length of the paths of running tasks.
     path_bytes: usize,
     /// Changes to texts since the counts were taken.
-    pub(super) texts: TextCounts,
+    pub(super) texts: ChangedTextCounts,
     /// Recomputed after a change.
     by_source: OnceCell<BTreeMap<AllocSource, u64>>,
 }
@@ -84,7 +84,7 @@ struct TrackedTask {
 pub struct NewTask {
     pub path: String,
     pub source: AllocSource,
-    pub alloc_cgroup: AllocCgroup,
+    pub alloc_cgroup: AllocCgroupRule,
     pub naming: TaskNaming,
     /// The container's ID, if its runtime knows it by one.
     pub container: Option<String>,
@@ -228,11 +228,11 @@ impl ObservedAllocs {
         let preferred_id = ObservedAllocs::id_of(naming.source.unwrap_or(source), &naming.native);
         let naming = sanitize(naming, &mut self.texts);
         let cgroup = match alloc_cgroup {
-            AllocCgroup::Task => Some(CgroupPath::from(path.as_str())),
-            AllocCgroup::Parent => path.rsplit_once('/').map(|(above, _)| CgroupPath::from(above)),
-            AllocCgroup::None | AllocCgroup::Nowhere => None,
+            AllocCgroupRule::Task => Some(CgroupPath::from(path.as_str())),
+            AllocCgroupRule::Parent => path.rsplit_once('/').map(|(above, _)| CgroupPath::from(above)),
+            AllocCgroupRule::None | AllocCgroupRule::Nowhere => None,
         };
-        let its_own = cgroup.as_ref().filter(|_| alloc_cgroup == AllocCgroup::Parent);
+        let its_own = cgroup.as_ref().filter(|_| alloc_cgroup == AllocCgroupRule::Parent);
         let id = self.free_id(AllocId::new(preferred_id), &naming, &path, its_own);
         let held = self.allocs.entry(id.clone()).or_insert_with(|| TrackedAlloc::new(&id));
         held.ended_at = None;
@@ -262,8 +262,8 @@ impl ObservedAllocs {
         let naming = TaskNaming { created_at: naming.created_at.or(since), ..naming };
         held.apply_names(at, naming.source.unwrap_or(source), &naming, rule);
         let (measured, at_path) = match alloc_cgroup {
-            AllocCgroup::Nowhere => (Measured::Process, None),
-            AllocCgroup::Task | AllocCgroup::Parent | AllocCgroup::None => {
+            AllocCgroupRule::Nowhere => (Measured::Process, None),
+            AllocCgroupRule::Task | AllocCgroupRule::Parent | AllocCgroupRule::None => {
                 (Measured::Cgroup, Some(CgroupPath::from(path.as_str())))
             }
         };
@@ -328,7 +328,7 @@ impl ObservedAllocs {
         let usage = last.map_or_else(Arc::default, |last| last.usage);
         let began = task.shown.since.or(held.identity.created_at);
         let will_restart = facts.as_ref().is_some_and(|facts| facts.will_restart);
-        // A busy daemon answers late, or not at all.
+        // A busy daemon replies late, or not at all.
         let is_over = will_restart || facts.as_ref().is_some_and(|facts| facts.on_request);
         task.is_unconfirmed = held.identity.source == AllocSource::Docker && !is_over;
         let exit = exit(facts, task.attempts, began, now, usage);
@@ -554,7 +554,7 @@ mod tests {
         NewTask {
             path: path.to_owned(),
             source: AllocSource::Docker,
-            alloc_cgroup: AllocCgroup::Task,
+            alloc_cgroup: AllocCgroupRule::Task,
             naming,
             container: path.strip_prefix("/docker/").map(str::to_owned),
             rule: None,
@@ -695,7 +695,7 @@ mod tests {
         assert_eq!((&started, state(&allocs)), (&id, (AllocState::Running, ShownState::Running)));
         let task_now = Arc::clone(&shown(&allocs).tasks[0]);
         assert_eq!((task_now.restarts_total(), task_now.exits.len()), (1, 0), "that end was not seen");
-        assert_eq!(allocs.show_waiting(waiting("1"), Timestamp(11)), None, "a late answer");
+        assert_eq!(allocs.show_waiting(waiting("1"), Timestamp(11)), None, "a late reply");
 
         let mut allocs = ObservedAllocs::default();
         allocs.show_waiting(waiting("1"), Timestamp(9)).unwrap();
@@ -773,7 +773,7 @@ mod tests {
     fn a_step_in_the_directory_of_another_job_is_none_of_a_job_that_runs() {
         let mut allocs = ObservedAllocs::default();
         let step = |path: &str, step: &str| NewTask {
-            alloc_cgroup: AllocCgroup::Parent,
+            alloc_cgroup: AllocCgroupRule::Parent,
             ..task(path, "42", step, reader(1, 1))
         };
         let ids = [("/job_42/step_0", "0"), ("/job_42/step_1", "1"), ("/s7Q2MMXBYH4E00/step_2", "2")];

@@ -66,7 +66,7 @@ impl ObservedAllocs {
         Some(id)
     }
 
-    /// Whether a task waits for its restart, or may: the runtime has not said at its end.
+    /// Whether a task waits for its restart, or may: the runtime did not report it at its end.
     pub fn may_wait(&self, now: Timestamp) -> bool {
         let is_recent = |task: &TrackedTask| task.shown.since.is_some_and(|since| now.since(since) < LONGEST_PAUSE);
         let may_wait = |task: &TrackedTask| task.shown.will_restart || (task.is_unconfirmed && is_recent(task));
