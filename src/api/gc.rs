@@ -41,7 +41,7 @@ pub(super) static GC: Route = Route {
                     GcScope::One(alloc.identity.id.clone())
                 }
                 (Some(_), Some("true")) => {
-                    return Err(ApiError::bad_parameter("all", "name an alloc, or say all=true, not both"));
+                    return Err(ApiError::bad_parameter("all", "name an alloc or set all=true, not both"));
                 }
                 (_, Some(_)) => return Err(ApiError::bad_parameter("all", "all is true or false")),
             };

@@ -140,7 +140,7 @@ impl From<NoAgent> for CliError {
             return CliError::new(CliExit::NotPermitted, format!("the agent belongs to root: {OF_ROOT}{unused}"));
         }
         if none.failures.is_empty() {
-            let message = "there is no home directory in which to look for the agent's socket";
+            let message = "there is no home directory that could hold the agent's socket";
             return CliError::new(CliExit::NoAgent, message).hint("name it: --address unix:/path/to/allostat.sock");
         }
         let denied = none.failures.iter().any(HttpError::is_permission_denied);

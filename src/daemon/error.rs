@@ -33,13 +33,13 @@ pub enum DaemonError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Restore(#[from] RestoreError),
-    #[error("an agent needs {least} descriptors to look at what runs, and may have {has}")]
+    #[error("an agent needs {least} descriptors to observe what runs, and may have {has}")]
     Descriptors { has: u64, least: u64 },
     #[error("an agent needs {needed} threads, and only {has} can be made")]
     Threads { has: usize, needed: usize, source: io::Error },
     #[error("{step} did not end within {} s", after.as_secs())]
     Late { step: &'static str, after: Duration },
-    #[error("cannot look at this host")]
+    #[error("cannot read this host")]
     Host(#[from] ReadError),
     #[error("cannot set the agent up")]
     Setup(#[source] io::Error),

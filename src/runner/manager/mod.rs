@@ -355,7 +355,12 @@ impl Manager {
         if !batch.is_empty()
             && let Err(error) = self.ctx.journal.commit(batch).await
         {
-            tracing::error!(%error, "failed to persist the end of an alloc; the next start derives it from its tasks");
+            for alloc in allocs.iter().filter(|a| a.finished_at().is_some()) {
+                tracing::error!(
+                    alloc_id = %alloc.id, %error,
+                    "failed to persist the end of an alloc; the next start derives it from its tasks"
+                );
+            }
         }
     }
 
@@ -374,7 +379,12 @@ impl Manager {
         let saved = if batch.is_empty() { Ok(()) } else { self.ctx.journal.commit(batch).await };
         if let Err(error) = &saved {
             // A stop must work with a full disk too: it may free space.
-            tracing::error!(%error, "failed to persist a stop; a restart of the agent before the end would forget it");
+            for alloc in &live {
+                tracing::error!(
+                    alloc_id = %alloc.id, %error,
+                    "failed to persist a stop; a restart of the agent before the end would forget it"
+                );
+            }
         }
         if live.iter().any(|a| a.finished_at().is_some()) {
             // Collections wait meanwhile: what they remove must not be written again.
