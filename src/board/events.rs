@@ -446,7 +446,7 @@ mod tests {
             had += items.len();
         }
         assert_eq!(u64::try_from(had).unwrap(), all);
-        // The medians: a single measurement may include the scheduler. In two thirds the lazy reader was too far behind.
+        // The medians: a single measurement may include the scheduler. For two thirds of them a reader is too slow.
         let [took, alone] = [took, took_alone].map(|mut times| {
             times.sort_unstable();
             times[times.len() / 2]
