@@ -273,7 +273,7 @@ fn thousands_of_cgroups_that_come_and_go_leave_no_entry_no_reader_and_no_descrip
     let mut scene = ObserverScene::new();
     scene.turn(10_000);
     let before = (scene.sizes(), scene.descriptors());
-    let (mut shown, mut readers) = (0, Vec::new());
+    let (mut shown, mut readers) = (0, Vec::<Weak<TaskReader>>::new());
     for round in 0..if gate { 5 } else { 50 } {
         for n in 0..AT_ONCE {
             // Each tenth has no process and is not shown.
