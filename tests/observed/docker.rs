@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::commands;
-use crate::common::{Agent, Cgroups, Docker, Sample, is_root, patience, wait_for};
+use crate::common::{Agent, Cgroups, Docker, Exposition, Sample, is_root, patience, wait_for};
 use crate::observed::spoofed::User;
 
 pub fn long() -> Duration {
@@ -16,7 +16,24 @@ pub fn long() -> Duration {
 }
 pub const MIB: u64 = 1 << 20;
 
-pub fn find(agent: &Agent, id: &str) -> Option<Value> {
+/// What a test reads of an agent: a child of the test, or a unit of systemd.
+pub trait AgentApi {
+    fn json(&self, path: &str) -> Value;
+    fn metrics(&self) -> Exposition;
+}
+
+impl AgentApi for Agent {
+    #[track_caller]
+    fn json(&self, path: &str) -> Value {
+        Agent::json(self, path)
+    }
+    #[track_caller]
+    fn metrics(&self) -> Exposition {
+        Agent::metrics(self)
+    }
+}
+
+pub fn find(agent: &impl AgentApi, id: &str) -> Option<Value> {
     agent.json("/v1/allocs")["allocs"].as_array()?.iter().find(|alloc| alloc["id"] == id).cloned()
 }
 

@@ -3,6 +3,8 @@
 //! Promise (Observed workloads): A paused task is `paused`, and a container that Docker restarts later `backoff`, until
 //! it begins or Docker gives up
 
+use std::sync::Weak;
+
 use super::*;
 use crate::collectors::FdBudget;
 use crate::host::hierarchy::Layout;
@@ -116,6 +118,16 @@ impl ObserverScene {
         let ObserverThread { lives, scanner, allocs, .. } = &self.work;
         let shown = [allocs.running(), allocs.path_bytes(), self.work.parts.board.view().allocs.len()];
         lives.sizes().into_iter().chain(scanner.sizes()).chain(shown).collect()
+    }
+    /// Descriptors that readers hold, and those that they need.
+    fn descriptors(&self) -> [u64; 2] {
+        let budget = &self.work.parts.sampling.budget;
+        [budget.used(), budget.needed()]
+    }
+    /// The readers of what is shown.
+    fn readers(&self) -> impl Iterator<Item = Weak<TaskReader>> {
+        let allocs = &self.work.allocs;
+        allocs.paths().filter_map(|path| allocs.reader(path)).map(Arc::downgrade)
     }
 }
 
@@ -255,13 +267,13 @@ fn a_cgroup_that_is_renamed_again_and_again_leaves_nothing() {
 
 /// Few names, so that totals and history are those of few workloads.
 #[test]
-fn thousands_of_cgroups_that_come_and_go_leave_all_tables_as_they_were() {
+fn thousands_of_cgroups_that_come_and_go_leave_no_entry_no_reader_and_no_descriptor() {
     const AT_ONCE: usize = 100;
     let gate = std::env::var("ALLOSTAT_SIZE").is_ok_and(|size| size == "gate");
     let mut scene = ObserverScene::new();
     scene.turn(10_000);
-    let before = scene.sizes();
-    let mut shown = 0;
+    let before = (scene.sizes(), scene.descriptors());
+    let (mut shown, mut readers) = (0, Vec::<Weak<TaskReader>>::new());
     for round in 0..if gate { 5 } else { 50 } {
         for n in 0..AT_ONCE {
             // Each tenth has no process and is not shown.
@@ -276,6 +288,9 @@ fn thousands_of_cgroups_that_come_and_go_leave_all_tables_as_they_were() {
         let expected = (0..AT_ONCE).filter(|n| !is_brief(*n) && n % 10 > 0).count();
         assert_eq!(scene.work.allocs.running(), expected, "round {round}");
         shown += expected;
+        readers.extend(scene.readers());
+        let descriptors = scene.descriptors();
+        assert!(descriptors[0] > before.1[0] && descriptors[1] > before.1[1], "round {round}: {descriptors:?}");
         (0..AT_ONCE).filter(|n| !is_brief(*n)).for_each(|n| std::fs::remove_dir_all(scene.cgroup(n)).unwrap());
         scene.turn(10);
         assert_eq!(scene.work.allocs.running(), 0, "round {round}");
@@ -285,5 +300,7 @@ fn thousands_of_cgroups_that_come_and_go_leave_all_tables_as_they_were() {
     for _ in 0..3 {
         scene.turn(11_000);
     }
-    assert_eq!(scene.sizes(), before, "after {shown} were shown");
+    assert_eq!((scene.sizes(), scene.descriptors()), before, "after {shown} were shown");
+    let held = readers.iter().filter(|reader| reader.strong_count() > 0).count();
+    assert_eq!((held, readers.len()), (0, shown), "all memory of readers is released");
 }
