@@ -46,9 +46,7 @@ impl LogReader {
         let answer = request(&format!("{}?stream={stream}{from}", self.base))?;
         let odd = |why: &str| CliError::failed(why).hint("is the agent of another version?");
         let number = |name: &str| answer.header(name).and_then(|v| v.parse::<u64>().ok());
-        let place = answer
-            .header("x-allostat-place")
-            .ok_or_else(|| odd("the answer has no position in the log"))?;
+        let place = answer.header("x-allostat-place").ok_or_else(|| odd("the answer has no position in the log"))?;
         let parts: Option<Vec<u64>> = place.split(['.', '_']).map(|part| part.parse().ok()).collect();
         let parts = parts.filter(|parts| !parts.is_empty());
         let parts = parts.ok_or_else(|| odd("the answer has no position in the log"))?;
