@@ -299,6 +299,25 @@ async fn hostile_engine_that_sends_without_end_is_unhealthy_after_its_limit() {
     assert!(taken < 32 << 20, "{taken} bytes, at most 8 MiB and what waits in the socket");
 }
 
+/// 8 MiB of JSON can take 800 MB of memory.
+#[tokio::test]
+async fn hostile_engine_with_too_many_values_of_a_network_has_no_address_of_the_host() {
+    let network = |more: usize| {
+        let rest = r#""IPAM":{"Config":[{"Gateway":"172.17.0.1"}]}"#;
+        format!(r#"{{"Containers":[{}0],{rest}}}"#, "0,".repeat(more))
+    };
+    for (more, expected) in [(100, Some("172.17.0.1")), (60_000, None)] {
+        let bridge = network(more);
+        let engine = FakeEngine::start(move |requested, _| match requested {
+            "GET /info" => Some(answer(200, INFO)),
+            _ => Some(answer(200, &bridge)),
+        });
+        let report = DockerDriver::new(&engine.context()).fingerprint().next().await.unwrap();
+        assert_eq!(report.health, Health::Healthy, "{report:?}");
+        assert_eq!(report.attributes.get("bridge_ip").map(String::as_str), expected);
+    }
+}
+
 /// What a registry answers comes in lines of the engine: one without end, noise, 60 kB of reason.
 #[tokio::test]
 async fn hostile_registry_makes_a_pull_fail_with_a_short_reason() {
