@@ -34,6 +34,15 @@ impl Clock for ManualClock {
     }
 }
 
+/// Its parent exists.
+fn make_cgroup(at: &std::path::Path, has_process: bool) {
+    std::fs::create_dir(at).unwrap();
+    std::fs::write(at.join("cpu.stat"), "usage_usec 5\nuser_usec 3\nsystem_usec 2\n").unwrap();
+    std::fs::write(at.join("memory.current"), "4096\n").unwrap();
+    std::fs::write(at.join("cgroup.events"), "populated 1\n").unwrap();
+    std::fs::write(at.join("cgroup.procs"), if has_process { "1\n" } else { "" }).unwrap();
+}
+
 /// An observer on a tree of cgroups in a temporary directory.
 struct ObserverScene {
     dir: tempfile::TempDir,
@@ -97,12 +106,7 @@ impl ObserverScene {
         self.dir.path().join(format!("sys/fs/cgroup/batch/{n}"))
     }
     fn make(&self, n: usize, has_process: bool) {
-        let at = self.cgroup(n);
-        std::fs::create_dir(&at).unwrap();
-        std::fs::write(at.join("cpu.stat"), "usage_usec 5\nuser_usec 3\nsystem_usec 2\n").unwrap();
-        std::fs::write(at.join("memory.current"), "4096\n").unwrap();
-        std::fs::write(at.join("cgroup.events"), "populated 1\n").unwrap();
-        std::fs::write(at.join("cgroup.procs"), if has_process { "1\n" } else { "" }).unwrap();
+        make_cgroup(&self.cgroup(n), has_process);
     }
     fn turn(&mut self, ms: usize) {
         self.clock.ms.fetch_add(ms, Ordering::Relaxed);
@@ -245,6 +249,26 @@ fn totals_do_not_fall_when_fewer_fit_after_a_restart_of_the_agent() {
     assert_eq!((scene.work.allocs.running(), scene.total()), (2, 20_000));
     [0, 1, 2].iter().filter(|n| **n != shown).for_each(|n| scene.uses(*n, 11));
     assert_eq!(scene.total(), 22_000);
+}
+
+/// Five are allowed, with 2,000 bytes of paths; each path has 761.
+///
+/// Promise (Observed workloads): Paths of observed cgroups have 400 bytes per allowed task; those left out are counted
+#[test]
+fn long_paths_exhaust_their_budget_before_the_number_of_tasks_does() {
+    let (dir, above) = (tempfile::tempdir().unwrap(), ["x"; 3].map(|name| name.repeat(250)).join("/"));
+    let above = dir.path().join("sys/fs/cgroup/batch").join(above);
+    std::fs::create_dir_all(&above).unwrap();
+    (0..5).for_each(|n| make_cgroup(&above.join(n.to_string()), true));
+    let mut scene = ObserverScene::start(dir, Config { max_allocs: 5, ..Config::default() }, false);
+    [1, 25].iter().for_each(|ms| scene.turn(*ms));
+    let counts = |scene: &ObserverScene| (scene.work.allocs.running(), scene.work.lives.over_limit().count());
+    assert_eq!((counts(&scene), scene.work.allocs.path_bytes()), ((3, 2), 3 * 761));
+    // One that ends leaves its room to another.
+    let shown = scene.work.allocs.paths().next().expect("one is shown").to_owned();
+    std::fs::remove_dir_all(above.join(shown.rsplit('/').next().unwrap())).unwrap();
+    [1, 11_000, 25].iter().for_each(|ms| scene.turn(*ms));
+    assert_eq!((counts(&scene), scene.work.allocs.path_bytes()), ((3, 1), 3 * 761));
 }
 
 #[test]
