@@ -26,7 +26,10 @@ macro_rules! single {
 
 /// One cell per word of a list.
 macro_rules! each {
-    ($nature:ident, $unit:ident, $label:literal, $of:ident { $($word:ident = $text:literal),+ $(,)? }, |$usage:ident, $at:ident| $get:expr) => {
+    (
+        $nature:ident, $unit:ident, $label:literal, $of:ident { $($word:ident = $text:literal),+ $(,)? },
+        |$usage:ident, $at:ident| $get:expr
+    ) => {
         &[$(Cell {
             labels: &[($label, $text)],
             nature: Nature::$nature,

@@ -139,7 +139,9 @@ impl RunningAlloc {
                 }
                 () = ended(waits.as_mut()), if waits.is_some() => waits = None,
                 () = room.changed(), if unplaced => {}
-                (phase, failed) = hooks.over(), if hooks.running.is_some() => Box::pin(hooked(&alloc, phase, failed)).await,
+                (phase, failed) = hooks.over(), if hooks.running.is_some() => {
+                    Box::pin(hooked(&alloc, phase, failed)).await
+                }
                 () = sleep_until(again_at, now) => {}
             }
         }
