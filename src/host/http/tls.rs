@@ -196,7 +196,10 @@ fn is_of_name(error: &Error) -> bool {
 
 /// A certificate without a subjectAltName, for another host.
 #[derive(Debug, thiserror::Error)]
-#[error("its certificate has no subjectAltName and is for {subject:?} (CN) alone: use that name, or {}", renewed(.name))]
+#[error(
+    "its certificate has no subjectAltName and is for {subject:?} (CN) alone: use that name, or {}",
+    renewed(.name),
+)]
 struct WrongSubject {
     subject: String,
     name: ServerName<'static>,

@@ -84,7 +84,10 @@ pub enum RunnerError {
     DriverConfig { task: TaskName, field: String, message: String },
     #[error("{what} {name:?} {problem}")]
     Name { what: &'static str, name: String, problem: &'static str },
-    #[error("job {job:?} runs already, unchanged, as {}; stop it first or change it", ids.iter().map(AllocId::short).collect::<Vec<_>>().join(", "))]
+    #[error(
+        "job {job:?} runs already, unchanged, as {}; stop it first or change it",
+        ids.iter().map(AllocId::short).collect::<Vec<_>>().join(", "),
+    )]
     Unchanged { job: JobId, ids: Vec<AllocId> },
     #[error("job {job:?} {problem}")]
     JobKind { job: JobId, problem: &'static str },
@@ -98,7 +101,10 @@ pub enum RunnerError {
     Migration { source_name: String, problem: String },
     #[error("there is no alloc {0}")]
     UnknownAlloc(AllocId),
-    #[error("alloc {alloc} has no task {task:?}; it has {}", known.iter().map(TaskName::as_str).collect::<Vec<_>>().join(", "))]
+    #[error(
+        "alloc {alloc} has no task {task:?}; it has {}",
+        known.iter().map(TaskName::as_str).collect::<Vec<_>>().join(", "),
+    )]
     UnknownTask { alloc: AllocId, task: String, known: Vec<TaskName> },
     #[error("task {task:?} is not running ({})", state.as_str())]
     NotRunning { task: TaskName, state: TaskState },
