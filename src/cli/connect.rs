@@ -492,8 +492,8 @@ fn refusal(error: &Value, message: &str) -> CliError {
     let error = CliError { is_ambiguous: code == "ambiguous", ..CliError::new(exit, text) };
     match code {
         "socket_only" => error.hint(
-            "on this host use sudo if the agent belongs to root, or join the group of `agent.socket_group`; from elsewhere \
-             give --token-file or --cert",
+            "on this host use sudo if the agent belongs to root, or join the group of `agent.socket_group`; from \
+             elsewhere give --token-file or --cert",
         ),
         "unauthorized" => error.hint("give a valid token of the agent: --token-file, ALLOSTAT_TOKEN_FILE"),
         "tls_required" => error.hint("use --address https://host:port"),

@@ -122,7 +122,8 @@ static AGENT_SETTINGS: &[Setting] = &[
             };
             if let Some(name) = names.iter().find(is_wrong) {
                 return Err(format!(
-                    "{name:?} is no host name (no port, no address; a wildcard only as \"*.cluster.example\", for all below a domain)"
+                    "{name:?} is no host name (no port, no address; a wildcard only as \"*.cluster.example\", for all \
+                     below a domain)"
                 ));
             }
             c.api.host_names = names;

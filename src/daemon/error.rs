@@ -51,8 +51,8 @@ impl DaemonError {
         match self {
             DaemonError::Listen { address, source } => match source.kind() {
                 io::ErrorKind::AddrInUse => Some(format!(
-                    "something listens there already, perhaps another agent (`ss -ltnp 'sport = :{}'` shows it): stop it, \
-                     or choose another address with --listen",
+                    "something listens there already, perhaps another agent (`ss -ltnp 'sport = :{}'` shows it): stop \
+                     it, or choose another address with --listen",
                     address.port()
                 )),
                 io::ErrorKind::PermissionDenied => {
@@ -76,8 +76,8 @@ impl DaemonError {
                     .to_owned(),
             ),
             DaemonError::Threads { .. } => Some(
-                "raise the limit on processes: TasksMax= and LimitNPROC= in its unit, `ulimit -u` in a shell, pids.max of its \
-                 cgroup. Tasks that run are left alone"
+                "raise the limit on processes: TasksMax= and LimitNPROC= in its unit, `ulimit -u` in a shell, pids.max \
+                 of its cgroup. Tasks that run are left alone"
                     .to_owned(),
             ),
             DaemonError::Late { .. } => Some(

@@ -76,8 +76,8 @@ pub enum RunnerError {
     #[error("task {task:?}: there is no driver {driver:?}; this agent has {}", known.join(", "))]
     UnknownDriver { task: TaskName, driver: String, known: Vec<String> },
     #[error(
-        "task {task:?}: line {line}, column {column} of the template for {destination:?} calls {function}, and this agent has no key \
-         tree: set template.key_dir"
+        "task {task:?}: line {line}, column {column} of the template for {destination:?} calls {function}, and this \
+         agent has no key tree: set template.key_dir"
     )]
     NoKeyTree { task: TaskName, destination: String, function: String, line: usize, column: usize },
     #[error("task {task:?}: {field}: {message}")]
