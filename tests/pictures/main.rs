@@ -137,6 +137,7 @@ fn main() -> ExitCode {
     };
     let page_of_the_agent = json!({
         "file": root.join("docs/page.png"), "url": format!("http://{}/", web.address), "width": 1400, "height": 690,
+        "seconds": 10, "columns": ["throttled", "io"],
     });
     let requested = json!({
         "out": out, "from": now - seconds * 1000, "to": now, "boards": pictures().iter().map(board).collect::<Vec<_>>(),
