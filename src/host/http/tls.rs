@@ -198,7 +198,7 @@ fn is_of_name(error: &Error) -> bool {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "its certificate has no subjectAltName and is for {subject:?} (CN) alone: use that name, or {}",
-    renewed(.name),
+    renewed(.name)
 )]
 struct WrongSubject {
     subject: String,

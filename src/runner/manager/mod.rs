@@ -86,7 +86,7 @@ pub enum RunnerError {
     Name { what: &'static str, name: String, problem: &'static str },
     #[error(
         "job {job:?} runs already, unchanged, as {}; stop it first or change it",
-        ids.iter().map(AllocId::short).collect::<Vec<_>>().join(", "),
+        ids.iter().map(AllocId::short).collect::<Vec<_>>().join(", ")
     )]
     Unchanged { job: JobId, ids: Vec<AllocId> },
     #[error("job {job:?} {problem}")]
@@ -103,7 +103,7 @@ pub enum RunnerError {
     UnknownAlloc(AllocId),
     #[error(
         "alloc {alloc} has no task {task:?}; it has {}",
-        known.iter().map(TaskName::as_str).collect::<Vec<_>>().join(", "),
+        known.iter().map(TaskName::as_str).collect::<Vec<_>>().join(", ")
     )]
     UnknownTask { alloc: AllocId, task: String, known: Vec<TaskName> },
     #[error("task {task:?} is not running ({})", state.as_str())]
