@@ -124,7 +124,7 @@ impl ContainerLogWriter {
             |stream| Rotator::open(&orders.directory, &orders.task, stream, orders.max_files, orders.max_file_bytes);
         let file =
             File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(run_dir.join(FILE));
-        let failed = |error| {
+        let failed = |error: io::Error| {
             let run_dir = run_dir.display();
             tracing::warn!(%run_dir, %error, "failed to open the log position; lines may repeat after a restart");
         };
