@@ -911,8 +911,16 @@ proptest! {
     ///
     /// Promise (Absent values and sums): Any u64 survives from kernel text to exposition; no parser panics
     #[test]
-    fn any_u64_comes_out_digit_for_digit(bytes: u64, kills in prop_oneof![Just(u64::MAX), Just((1 << 53) + 1), any::<u64>()], cpu: u64) {
-        let usage = Usage::from([(Field::memory_usage_bytes, bytes), (Field::oom_kills, kills), (Field::cpu_usage_ns, cpu)]);
+    fn any_u64_comes_out_digit_for_digit(
+        bytes: u64,
+        kills in prop_oneof![Just(u64::MAX), Just((1 << 53) + 1), any::<u64>()],
+        cpu: u64,
+    ) {
+        let usage = Usage::from([
+            (Field::memory_usage_bytes, bytes),
+            (Field::oom_kills, kills),
+            (Field::cpu_usage_ns, cpu),
+        ]);
         let snapshot = one_task("id", "shop", "web", usage);
         for format in TEXTS {
             let text = encode(&snapshot, format);

@@ -368,7 +368,9 @@ mod tests {
             let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
             match pick(ids.iter().copied(), &requested) {
                 PrefixMatch::One(at) => prop_assert!(ids[at].starts_with(&requested)),
-                PrefixMatch::Many(some) => prop_assert!(some.len() > 1 && some.iter().all(|i| i.starts_with(&requested))),
+                PrefixMatch::Many(some) => {
+                    prop_assert!(some.len() > 1 && some.iter().all(|i| i.starts_with(&requested)));
+                }
                 PrefixMatch::None => prop_assert!(ids.iter().all(|i| !i.starts_with(&requested))),
             }
         }

@@ -144,7 +144,8 @@ mod tests {
             let all = [fitting.workload, fitting.group, fitting.driver, fitting.user, fitting.image];
             let all = all.into_iter().flatten().chain([fitting.native, fitting.name, fitting.task, fitting.namespace]);
             for text in all {
-                prop_assert!(text.len() <= LONGEST_LABEL_VALUE && !text.chars().any(crate::model::text::steers_a_terminal));
+                prop_assert!(text.len() <= LONGEST_LABEL_VALUE);
+                prop_assert!(!text.chars().any(crate::model::text::steers_a_terminal));
             }
         }
     }

@@ -56,7 +56,11 @@ impl AllocCgroups for HostCgroups {
         let (mut usage, problems) = read_final(&self.sampling.layout, task);
         usage.set(Field::memory_peak_bytes, usage.memory_peak_bytes().max(stored_peak(&self.sampling.layout, task)));
         if !problems.is_empty() {
-            tracing::warn!(cgroup = %task, problems = problems.join("; "), "failed to read the last sample of a lost task");
+            tracing::warn!(
+                cgroup = %task,
+                problems = problems.join("; "),
+                "failed to read the last sample of a lost task"
+            );
         }
         usage
     }

@@ -230,7 +230,11 @@ impl Manager {
                 Some(Ok((failed, destroyed))) => {
                     let id = destroyed.id();
                     for error in &failed {
-                        tracing::warn!(alloc_id = %id, %error, "failed to remove part of an alloc; the next start retries");
+                        tracing::warn!(
+                            alloc_id = %id,
+                            %error,
+                            "failed to remove part of an alloc; the next start retries"
+                        );
                     }
                     if failed.is_empty() {
                         batch.remove(record::tombstone_key(id));

@@ -76,15 +76,18 @@ pub enum RunnerError {
     #[error("task {task:?}: there is no driver {driver:?}; this agent has {}", known.join(", "))]
     UnknownDriver { task: TaskName, driver: String, known: Vec<String> },
     #[error(
-        "task {task:?}: line {line}, column {column} of the template for {destination:?} calls {function}, and this agent has no key \
-         tree: set template.key_dir"
+        "task {task:?}: line {line}, column {column} of the template for {destination:?} calls {function}, and this \
+         agent has no key tree: set template.key_dir"
     )]
     NoKeyTree { task: TaskName, destination: String, function: String, line: usize, column: usize },
     #[error("task {task:?}: {field}: {message}")]
     DriverConfig { task: TaskName, field: String, message: String },
     #[error("{what} {name:?} {problem}")]
     Name { what: &'static str, name: String, problem: &'static str },
-    #[error("job {job:?} runs already, unchanged, as {}; stop it first or change it", ids.iter().map(AllocId::short).collect::<Vec<_>>().join(", "))]
+    #[error(
+        "job {job:?} runs already, unchanged, as {}; stop it first or change it",
+        ids.iter().map(AllocId::short).collect::<Vec<_>>().join(", ")
+    )]
     Unchanged { job: JobId, ids: Vec<AllocId> },
     #[error("job {job:?} {problem}")]
     JobKind { job: JobId, problem: &'static str },
@@ -98,7 +101,10 @@ pub enum RunnerError {
     Migration { source_name: String, problem: String },
     #[error("there is no alloc {0}")]
     UnknownAlloc(AllocId),
-    #[error("alloc {alloc} has no task {task:?}; it has {}", known.iter().map(TaskName::as_str).collect::<Vec<_>>().join(", "))]
+    #[error(
+        "alloc {alloc} has no task {task:?}; it has {}",
+        known.iter().map(TaskName::as_str).collect::<Vec<_>>().join(", ")
+    )]
     UnknownTask { alloc: AllocId, task: String, known: Vec<TaskName> },
     #[error("task {task:?} is not running ({})", state.as_str())]
     NotRunning { task: TaskName, state: TaskState },

@@ -545,7 +545,10 @@ proptest! {
             Just(br#"{"Id":5}"#.to_vec()),
             Just(frame("x")),
         ], 1..12),
-        statuses in proptest::collection::vec(prop_oneof![Just(200u16), Just(204), Just(404), Just(500), 100u16..999], 1..12),
+        statuses in proptest::collection::vec(
+            prop_oneof![Just(200u16), Just(204), Just(404), Just(500), 100u16..999],
+            1..12,
+        ),
     ) {
         let next = AtomicUsize::new(0);
         let engine = FakeEngine::start(move |_, _| {
