@@ -88,8 +88,8 @@ mod tests {
         std::fs::create_dir_all(roots.proc("self")).unwrap();
         let mut mounts = String::new();
         for (at, options) in ["memory", "cpuset", "devices", "name=systemd"].iter().enumerate() {
-            std::fs::create_dir_all(dir.path().join(format!("cg/{at}/allostat/a/main"))).unwrap();
-            mounts += &format!("{at} 1 0:{at} / /cg/{at} rw - cgroup cgroup rw,{options}\n");
+            std::fs::create_dir_all(roots.sys.join(format!("fs/cgroup/{at}/allostat/a/main"))).unwrap();
+            mounts += &format!("{at} 1 0:{at} / /sys/fs/cgroup/{at} rw - cgroup cgroup {options}\n");
         }
         std::fs::write(roots.proc("self/mountinfo"), mounts).unwrap();
         let layout = Layout::detect(&roots).unwrap();
@@ -99,7 +99,7 @@ mod tests {
             cgroups.remove(&CgroupPath::new(path)).unwrap();
         }
         for at in 0..4 {
-            let left = std::fs::read_dir(dir.path().join(format!("cg/{at}/allostat"))).unwrap().count();
+            let left = std::fs::read_dir(dir.path().join(format!("sys/fs/cgroup/{at}/allostat"))).unwrap().count();
             assert_eq!(left, 0, "hierarchy {at}");
         }
     }
