@@ -9,7 +9,7 @@ use crate::common::{allostat, how_many, patience, test_dir};
 
 /// What is promised, in KiB: heap and anonymous memory of the process (`RLIMIT_DATA`).
 const MOST_KIB: u64 = 64 << 10;
-/// CPU time in seconds (`RLIMIT_CPU`), of which the kernel counts whole ones. The limit of the binary that users run is
+/// CPU time in seconds (`RLIMIT_CPU`). The kernel counts whole ones. The limit of the binary that users run is
 /// one: `cargo test --release --test plain evaluation::` tests it. The gate tests an unoptimized binary, which takes
 /// more time for the same work and may take two.
 const MOST_SECONDS: u32 = if cfg!(debug_assertions) { 2 } else { 1 };

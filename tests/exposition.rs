@@ -424,8 +424,8 @@ fn workload_has_no_more_series_than_its_profile_promises() {
     }
 }
 
-/// The bytes that stand in docs/security.md: what an observed task adds to a text body of the default profile, before its
-/// workload ended with any exit code or signal, and after it ended with each of them.
+/// The bytes that stand in docs/security.md: what an observed task adds to a text body of the default profile, before
+/// its workload ended with any exit code or signal, and after it ended with each of them.
 const LARGEST_TASK: [usize; 2] = [150_000, 450_000];
 /// So many labels fit into the budget of an alloc, 8 KiB.
 const MOST_LABELS: usize = 39;

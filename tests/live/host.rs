@@ -184,8 +184,8 @@ fn load_memory_and_swap_equal_those_of_the_kernel() {
     agent.stop();
 }
 
-/// In place of the binary: an agent with another `/proc/loadavg`, in a mount namespace of its own. `None`: it may not be
-/// made.
+/// In place of the binary: an agent with another `/proc/loadavg`, in a mount namespace of its own. `None`: it cannot
+/// be made.
 fn with_loadavg(directory: &Path, text: &str) -> Option<PathBuf> {
     let (file, wrapped) = (directory.join("loadavg"), directory.join("wrapped"));
     std::fs::write(&file, text).expect("our own file");

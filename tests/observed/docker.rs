@@ -473,8 +473,8 @@ fn start_with_labels(docker: &Docker, name: &str, labels: impl Iterator<Item = (
     assert_eq!(started.status, 204, "{}", String::from_utf8_lossy(&started.body));
 }
 
-/// 39 MB are more than the agent takes of an answer. What a second container has is less, and more than the labels of an
-/// alloc may be.
+/// 39 MB are more than the agent takes of an answer. What a second container has is less, and more than the labels of
+/// an alloc may be.
 ///
 /// Promise (Observed workloads): 300 labels of 131 kB cost a container its own name, and neither memory nor other names
 #[test]
