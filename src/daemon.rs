@@ -469,10 +469,10 @@ fn follow_devices(
 
 /// Closes to others what an agent before this one left open to them, and says what it changed.
 async fn close_allocs(data_dir: &Arc<DataDir>) -> Result<(), DaemonError> {
-    if rustix::process::geteuid().is_root()
-        && let Some(path) = data_dir.closed_to_strangers()
-    {
-        tracing::info!(path = %path.display(), "tasks with a `user` cannot reach the data directory: a parent directory is closed");
+    let is_root = rustix::process::geteuid().is_root();
+    if let Some(path) = data_dir.closed_to_strangers().filter(|_| is_root) {
+        let path = path.display();
+        tracing::info!(%path, "tasks with a `user` cannot reach the data directory: a parent directory is closed");
     }
     let data_dir = Arc::clone(data_dir);
     let closed = tokio::task::spawn_blocking(move || data_dir.close_allocs()).await;

@@ -1,4 +1,4 @@
-//! The map of the modules (rooms). A room imports only rooms below it; `tests/house.rs` compares the `use` lines with
+//! The map of the modules (rooms). A room imports only rooms below it; `tests/house` compares the `use` lines with
 //! this drawing.
 //!
 //! ```text

@@ -131,7 +131,7 @@ fn https(
     let name = address.ip().into();
     let connection = ClientConnection::new(client, name).map_err(io::Error::other)?;
     let stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    stream.set_read_timeout(Some(Duration::from_secs(60) * patience()))?;
     let mut stream = StreamOwned::new(connection, stream);
     let body = request.body.as_bytes();
     let answer = exchange(&mut stream, &address.to_string(), request.method, request.path, &request.headers, body)?;

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::common::{Exposition, Prometheus};
+use crate::common::{Exposition, Prometheus, patience};
 use allostat::board::{Board, PublishedAlloc};
 use allostat::collectors::{FdBudget, SamplingContext, TaskReader, host};
 use allostat::exporters::dropin::nomad::CpuWindow;
@@ -523,8 +523,8 @@ fn real_prometheus_evaluates_the_kubernetes_mixin() {
     let Some(prometheus) = Prometheus::start_at("/metrics/cadvisor", &[address]) else { skip_test!("no-prometheus") };
     let by = "sum by (namespace, pod, container)";
     let cpu = format!("{by} (irate(container_cpu_usage_seconds_total{{image!=\"\",namespace!=\"\"}}[5m]))");
-    let cores =
-        crate::common::wait_for("CPU time over two scrapes", Duration::from_secs(60), || prometheus.value(&cpu));
+    let limit = Duration::from_secs(60) * patience();
+    let cores = crate::common::wait_for("CPU time over two scrapes", limit, || prometheus.value(&cpu));
     assert!((cores - 0.5).abs() < 0.05, "half a core: {cores}");
     let owner = serde_json::json!({"namespace": "shop", "pod": "web-7d4b9c6f5-x2x7z", "container": "app"});
     let of_app = "container!=\"\",image!=\"\"";

@@ -23,12 +23,14 @@ use allostat::host::roots::Roots;
 use allostat::model::alloc::AllocSource;
 use allostat::model::capability::Capability;
 use allostat::model::event::EventKind;
-use allostat::model::id::{AllocId, CgroupPath, TaskName};
+use allostat::model::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
 use allostat::model::job::Job;
 use allostat::model::metric::{Exemplar, Kind, Life, Samples, Value};
+use allostat::model::observed::{ObservedAlloc, ObservedTask, RestartCause, SelectedLabel};
 use allostat::model::profile::Profile;
 use allostat::model::task::{Exit, ExitStatus, LostOutput, Outcome, RestartReason, TaskState};
-use allostat::model::totals::{NodeTotals, TaskTotals, Totals};
+use allostat::model::text::{LONGEST_LABEL_PATH, LONGEST_LABEL_VALUE};
+use allostat::model::totals::{NodeTotals, TaskTotals, Totals, observed_key};
 use allostat::model::units::{Nanos, Timestamp};
 use allostat::model::usage::{Field, Usage};
 use allostat::snapshot::assemble::TickInputs;
@@ -419,6 +421,64 @@ fn workload_has_no_more_series_than_its_profile_promises() {
             all.iter().filter(|sample| owner(&sample.labels)).count()
         };
         assert_eq!((of(true), of(false)), (of_a_task, of_its_own), "{profile:?}: docs/profiles.md says otherwise");
+    }
+}
+
+/// The bytes that stand in docs/security.md: what an observed task adds to a text body of the default profile, before
+/// its workload ended with any exit code or signal, and after it ended with each of them.
+const LARGEST_TASK: [usize; 2] = [150_000, 450_000];
+/// So many labels fit into the budget of an alloc, 8 KiB.
+const MOST_LABELS: usize = 39;
+
+/// A pod of one task. Each text is as long as it may be, and has quotes, which are escaped.
+fn with_longest_texts(n: usize, text: &str) -> PublishedAlloc {
+    let mut published = synthetic::observed(text, &[text]);
+    let identity = Arc::make_mut(&mut published.identity);
+    identity.source = AllocSource::Kubernetes;
+    (identity.namespace, identity.name) = (text.to_owned(), text.to_owned());
+    (identity.workload, identity.group) = (Some(JobId::from(text)), Some(GroupName::from(text)));
+    identity.cgroup = Some(CgroupPath::new(format!("/{n}{}", "\"".repeat(LONGEST_LABEL_PATH - 2))));
+    let task = &mut identity.tasks[0];
+    (task.driver, task.user, task.image) = (Some(text.to_owned()), Some(text.to_owned()), Some(text.to_owned()));
+    let label = |at| SelectedLabel { key: String::new(), name: format!("label_{at:03}"), value: text.to_owned() };
+    let task = ObservedTask { runs: true, since: Some(NOW), ..ObservedTask::default() };
+    published.observed = Some(Arc::new(ObservedAlloc {
+        labels: (0..MOST_LABELS).map(label).collect(),
+        tasks: vec![Arc::new(task)],
+        ..ObservedAlloc::default()
+    }));
+    published
+}
+
+/// Promise (Observed workloads): An observed task with the longest texts adds at most 450 kB to `/metrics`
+#[test]
+fn observed_task_with_the_longest_texts_adds_a_bounded_part_to_a_body() {
+    let size = |count: usize, has_ended: bool| {
+        let (mut readings, mut totals, mut allocs) = (TaskReadings::default(), Totals::default(), Vec::new());
+        for n in 0..count {
+            let text = format!("{n}{}", "\"".repeat(LONGEST_LABEL_VALUE - 1));
+            readings.task(&text, 0, synthetic::usage(40_000_000));
+            readings.alloc(&text, synthetic::usage(41_000_000));
+            let workload = observed_key(AllocSource::Kubernetes, &JobId::from(text.as_str()));
+            let ended = totals.task_mut(&workload, &TaskName::from(text.as_str()));
+            let mut add = |outcome, status| ended.add_exit(&synthetic::exit(outcome, status, synthetic::usage(1_000)));
+            Outcome::ALL.into_iter().for_each(|outcome| add(outcome, ExitStatus::Unknown(String::new())));
+            if has_ended {
+                (1..=u8::MAX).for_each(|code| add(Outcome::Error, ExitStatus::Code(code)));
+                (1..=64).for_each(|signal| add(Outcome::Signal, ExitStatus::Signal(signal)));
+            }
+            RestartCause::ALL.into_iter().for_each(|cause| ended.add_restart_cause(cause));
+            allocs.push(Arc::new(with_longest_texts(n, &text)));
+        }
+        let board = BoardView { observed: Arc::new(totals), ..synthetic::board(allocs, Totals::default()) };
+        let mut assembler = synthetic::assembler(synthetic::info("v2", vec![Capability::yes("kernel_ends")]));
+        let snapshot = synthetic::tick(&mut assembler, &board, &readings, Samples::default());
+        encode_with(&snapshot, Format::Text, selecting(Selection::of(Profile::Standard))).len()
+    };
+    for (has_ended, most) in [false, true].into_iter().zip(LARGEST_TASK) {
+        // Each family has its HELP already.
+        let added = size(3, has_ended) - size(2, has_ended);
+        assert!((most / 3..=most).contains(&added), "{added} bytes, at most {most}: docs/security.md says otherwise");
     }
 }
 
@@ -851,8 +911,16 @@ proptest! {
     ///
     /// Promise (Absent values and sums): Any u64 survives from kernel text to exposition; no parser panics
     #[test]
-    fn any_u64_comes_out_digit_for_digit(bytes: u64, kills in prop_oneof![Just(u64::MAX), Just((1 << 53) + 1), any::<u64>()], cpu: u64) {
-        let usage = Usage::from([(Field::memory_usage_bytes, bytes), (Field::oom_kills, kills), (Field::cpu_usage_ns, cpu)]);
+    fn any_u64_comes_out_digit_for_digit(
+        bytes: u64,
+        kills in prop_oneof![Just(u64::MAX), Just((1 << 53) + 1), any::<u64>()],
+        cpu: u64,
+    ) {
+        let usage = Usage::from([
+            (Field::memory_usage_bytes, bytes),
+            (Field::oom_kills, kills),
+            (Field::cpu_usage_ns, cpu),
+        ]);
         let snapshot = one_task("id", "shop", "web", usage);
         for format in TEXTS {
             let text = encode(&snapshot, format);

@@ -80,7 +80,7 @@ fn an_agent_that_is_killed_again_and_again_starts_no_child_twice() {
         // Another part of the second each time: what is launched then is in another state.
         let until = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         let into = 40 + 160 * round;
-        wait_for("its part of a second", LIMIT, || {
+        wait_for("its part of a second", LIMIT * patience(), || {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
             (now > until && u64::from(now.subsec_millis()) >= into).then_some(())
         });

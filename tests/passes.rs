@@ -289,7 +289,8 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         3 => (0..2_usize).prop_map(Step::Begin),
-        4 => (0..2_usize, 0..90_000_000_u64, 0..9_000_u64).prop_map(|(task, memory, cpu)| Step::Work(task, memory, cpu)),
+        4 => (0..2_usize, 0..90_000_000_u64, 0..9_000_u64)
+            .prop_map(|(task, memory, cpu)| Step::Work(task, memory, cpu)),
         2 => (0..2_usize).prop_map(Step::Die),
         3 => (0..2_usize).prop_map(Step::ShowEnd),
         2 => (0..90_000_000_u64).prop_map(Step::Less),

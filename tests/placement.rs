@@ -101,14 +101,17 @@ fn unmet_constraint_waits_and_changed_metadata_places_it() {
 
 #[test]
 fn attribute_that_appears_places_an_alloc() {
+    // Longer than the start of the agent and a submission take: the attribute appears after the job.
+    let script = format!("undetected {}s, healthy", 10 * patience());
     let config =
-        "drivers {\n  enabled = [\"raw_exec\", \"mock\"]\n}\nmock {\n  fingerprint = \"undetected 4s, healthy\"\n}\n";
-    let agent = Agent::with(AgentOptions { config: config.to_owned(), ..AgentOptions::default() });
+        format!("drivers {{\n  enabled = [\"raw_exec\", \"mock\"]\n}}\nmock {{\n  fingerprint = \"{script}\"\n}}\n");
+    let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
     let job = sleeper("needs-mock", &constraint("${attr.driver.mock}", "1"), "");
     let submitted = run_cli(&agent, &["run", "--detach"], &job);
+    assert_eq!(submitted.code, Some(1), "{}", submitted.stderr);
+    assert!(submitted.stderr.contains("this node has no ${attr.driver.mock}"), "{}", submitted.stderr);
     let id = submitted.stdout.trim().to_owned();
-    // Placed at once where the driver was faster than the job.
-    assert!(matches!(submitted.code, Some(0 | 1)), "{}", submitted.stderr);
+    wait_for_reason(&agent, &id, "constraint");
     wait_until(&agent, &id, "running");
     agent.stop();
 }

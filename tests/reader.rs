@@ -6,7 +6,7 @@ use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::common::{Cgroups, is_root, work_in};
+use crate::common::{Cgroups, is_root, patience, work_in};
 use allostat::collectors::{
     FdBudget, FinalFile, ReadingError, SamplingContext, TaskReader, capability, final_files, parse_final, stored_peak,
 };
@@ -210,7 +210,7 @@ fn cgroup_without_processes_is_still_read_and_a_removed_one_is_gone_for_good() {
         assert_eq!(counters(&last), counters(&ended), "the last reading is the same reading");
         assert_eq!(last.memory_peak_bytes(), ended.memory_peak_bytes());
 
-        site.cgroup.remove(Duration::from_secs(5)).expect("nothing is left in it");
+        site.cgroup.remove(Duration::from_secs(5) * patience()).expect("nothing is left in it");
         site.cgroup.create().expect("it can be made again");
         for seconds in [0, 1, 60] {
             let result = reader.read(Instant::now() + Duration::from_secs(seconds), Timestamp(2), false);

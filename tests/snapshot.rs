@@ -981,7 +981,7 @@ fn a_change_on_the_board_is_published_at_once_and_a_burst_is_one_publication() {
         best = best.min(began.elapsed());
     }
     // With ticks an hour apart each came by its change alone; a pause before it would be in the fastest one too.
-    assert!(best < Duration::from_millis(20), "the fastest of thirty took {best:?}");
+    assert!(best < Duration::from_millis(20) * patience(), "the fastest of thirty took {best:?}");
 
     let before = sampler.snapshots.borrow().version;
     let began = Instant::now();

@@ -300,7 +300,7 @@ async fn restart(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Repl
     };
     let task = request.query().get("task").map(|name| task_of(&alloc, name)).transpose()?;
     let what = match (&task, all) {
-        (Some(_), true) => return Err(ApiError::bad_parameter("all", "name a task, or say all=true, not both")),
+        (Some(_), true) => return Err(ApiError::bad_parameter("all", "name a task or set all=true, not both")),
         (Some(task), false) => RestartTarget::Task(task.as_str()),
         (None, true) => RestartTarget::All,
         (None, false) => RestartTarget::Running,
@@ -314,7 +314,7 @@ async fn signal(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply
     let alloc = find_managed(&context.snapshot(), request.param(0), RuntimeAction::Signal)?;
     let id = &alloc.identity.id;
     let Some(name) = request.query().get("signal").filter(|n| !n.is_empty()) else {
-        return Err(ApiError::bad_parameter("signal", "say which signal: ?signal=SIGHUP"));
+        return Err(ApiError::bad_parameter("signal", "name the signal: ?signal=SIGHUP"));
     };
     let task = request.query().get("task").map(|name| task_of(&alloc, name)).transpose()?;
     let tasks = context.runner.signal(id, task.as_ref().map(TaskName::as_str), name).await?;
@@ -368,7 +368,9 @@ mod tests {
             let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
             match pick(ids.iter().copied(), &requested) {
                 PrefixMatch::One(at) => prop_assert!(ids[at].starts_with(&requested)),
-                PrefixMatch::Many(some) => prop_assert!(some.len() > 1 && some.iter().all(|i| i.starts_with(&requested))),
+                PrefixMatch::Many(some) => {
+                    prop_assert!(some.len() > 1 && some.iter().all(|i| i.starts_with(&requested)));
+                }
                 PrefixMatch::None => prop_assert!(ids.iter().all(|i| !i.starts_with(&requested))),
             }
         }

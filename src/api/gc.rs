@@ -33,7 +33,8 @@ pub(super) static GC: Route = Route {
                     let alloc = find(&context.snapshot(), id).map_err(|e| e.on("alloc"))?;
                     if alloc.observed.is_some() {
                         let message = format!(
-                            "{} is only observed here, not managed; it is removed by itself once scrapers have read its last series",
+                            "{} is only observed here, not managed; it is removed by itself once scrapers have read \
+                             its last series",
                             alloc.identity.id
                         );
                         return Err(ApiError::new(Code::Conflict, message).on("alloc"));
@@ -41,7 +42,7 @@ pub(super) static GC: Route = Route {
                     GcScope::One(alloc.identity.id.clone())
                 }
                 (Some(_), Some("true")) => {
-                    return Err(ApiError::bad_parameter("all", "name an alloc, or say all=true, not both"));
+                    return Err(ApiError::bad_parameter("all", "name an alloc or set all=true, not both"));
                 }
                 (_, Some(_)) => return Err(ApiError::bad_parameter("all", "all is true or false")),
             };

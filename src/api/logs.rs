@@ -115,7 +115,10 @@ async fn both(context: &Arc<ApiContext>, request: &ApiRequest) -> Result<Reply, 
         .map_err(|e| ApiError::new(Code::Failed, format!("reading the log was cut short: {e}")))?;
     let piece = piece.map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => {
-            let message = format!("no times are recorded of what task {task} wrote: it wrote nothing, or was started by an earlier version");
+            let message = format!(
+                "no times are recorded of what task {task} wrote: it wrote nothing, or was started by an earlier \
+                 version"
+            );
             ApiError::new(Code::NotFound, message).on("since")
         }
         _ => ApiError::new(Code::Failed, format!("cannot read the log of {task}: {e}")),

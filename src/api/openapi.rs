@@ -23,14 +23,14 @@ pub(super) static OPENAPI: Route = Route {
     handler: |_, _| Box::pin(encoded(|| Reply::json(&document()))),
 };
 
-const ABOUT: &str = "All commands of allostat use this API. Times are nanoseconds since 1970-01-01 UTC unless the name has \
-                     another unit. A value that is not known is absent, and never 0. It is null where the schema allows it: in lists \
-                     with a fixed order and in a few required fields. New fields may appear in every object. GET endpoints \
-                     answer HEAD as well.\n\nAccess: the Unix socket (mode 0600) answers everything. TCP \
-                     answers everything to clients that may act: with a token (agent.token_file) or a certificate \
-                     (agent.acting_certificates). Other TCP clients get the endpoints that telemetry.public lets \
-                     through, `x-allostat-public` has the setting from which on, and answers without fields for clients that may \
-                     act. Over TCP the Host header must name the agent.";
+const ABOUT: &str = "All commands of allostat use this API. Times are nanoseconds since 1970-01-01 UTC unless the name \
+                     has another unit. A value that is not known is absent, and never 0. It is null where the schema \
+                     allows it: in lists with a fixed order and in a few required fields. New fields may appear in \
+                     every object. GET endpoints answer HEAD as well.\n\nAccess: the Unix socket (mode 0600) answers \
+                     everything. TCP answers everything to clients that may act: with a token (agent.token_file) or a \
+                     certificate (agent.acting_certificates). Other TCP clients get the endpoints that \
+                     telemetry.public lets through, `x-allostat-public` has the setting from which on, and answers \
+                     without fields for clients that may act. Over TCP the Host header must name the agent.";
 
 /// The whole document.
 pub fn document() -> Value {
@@ -70,7 +70,9 @@ pub fn document() -> Value {
             "securitySchemes": {
                 "token": { "type": "http", "scheme": "bearer", "description": "A token of agent.token_file" },
                 "certificate": { "type": "mutualTLS", "description": "A certificate of agent.acting_certificates" },
-                "password": { "type": "http", "scheme": "basic", "description": "A user of agent.web_config_file; it reads" },
+                "password": {
+                    "type": "http", "scheme": "basic", "description": "A user of agent.web_config_file; it reads",
+                },
             },
         },
     })

@@ -421,7 +421,8 @@ fn check_host(
         (host, false) => Err(wrong(match absolute.or(host) {
             None => "the request has no Host header".to_owned(),
             Some(name) => format!(
-                "the Host header {name:?} does not name this agent; add the name, or *.DOMAIN, to agent.host_names if it should"
+                "the Host header {name:?} does not name this agent; add the name, or *.DOMAIN, to agent.host_names if \
+                 it should"
             ),
         })),
     }

@@ -60,6 +60,7 @@ pub(super) async fn archived(
     let full = |_| ApiError::new(Code::TooManyRequests, "four snapshots are being written; try again later");
     let seat = Arc::clone(&SNAPSHOTS).try_acquire_owned().map_err(full)?;
     let (sender, pieces) = mpsc::channel(WAITING);
+    let alloc_id = id.clone();
     found_in(context, id, path, move |tree, found| {
         let tree = tree.try_clone()?;
         // On a thread of its own: it lasts as long as its reader reads.
@@ -71,7 +72,8 @@ pub(super) async fn archived(
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
                 // It has the name of a file, which the task chose.
                 Err(error) => {
-                    tracing::warn!(error = log_text(&error.to_string()), "snapshot of an alloc failed before its end");
+                    let error = log_text(&error.to_string());
+                    tracing::warn!(%alloc_id, error, "snapshot of an alloc failed before its end");
                 }
             }
         })?;

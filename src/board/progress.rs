@@ -31,7 +31,11 @@ impl Marks {
         let file = match file {
             Ok(file) => file,
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "failed to persist exposed counters; they may fall after a crash");
+                tracing::warn!(
+                    path = %path.display(),
+                    %error,
+                    "failed to persist exposed counters; they may fall after a crash"
+                );
                 return Marks::default();
             }
         };

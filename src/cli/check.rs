@@ -94,8 +94,9 @@ fn check(
             }
             // Many others have files of that ending.
             error.hint(format!(
-                "{name} was read as a web configuration (TLS and passwords of agent.web_config_file), since it ends in .yml or .yaml: \
-                 what is for others, such as Prometheus's own configuration or rules, their tools check (`promtool check config`)"
+                "{name} was read as a web configuration (TLS and passwords of agent.web_config_file), since it ends in \
+                 .yml or .yaml: what is for others, such as Prometheus's own configuration or rules, their tools check \
+                 (`promtool check config`)"
             ))
         })?;
         return Ok(("web configuration", warnings));

@@ -140,7 +140,7 @@ impl From<NoAgent> for CliError {
             return CliError::new(CliExit::NotPermitted, format!("the agent belongs to root: {OF_ROOT}{unused}"));
         }
         if none.failures.is_empty() {
-            let message = "there is no home directory in which to look for the agent's socket";
+            let message = "there is no home directory that could hold the agent's socket";
             return CliError::new(CliExit::NoAgent, message).hint("name it: --address unix:/path/to/allostat.sock");
         }
         let denied = none.failures.iter().any(HttpError::is_permission_denied);
@@ -152,14 +152,17 @@ impl From<NoAgent> for CliError {
             // Who answered is there, and what is wrong is said.
             _ if none.failures.iter().any(HttpError::is_tls_failure) => error,
             (_, true, _) if stranger => error.hint(
-                "no token was sent: over http:// one goes to root's processes and your own alone; use https://, or the Unix socket",
+                "no token was sent: over http:// one goes to root's processes and your own alone; use https://, or the \
+                 Unix socket",
             ),
             (_, true, _) => error.hint("is the address right (--address, ALLOSTAT_ADDR), and the agent running?"),
             _ if stranger => error.hint(
-                "anybody can listen there; if you know that it is an agent, and whose, name it with --address or ALLOSTAT_ADDR",
+                "anybody can listen there; if you know that it is an agent, and whose, name it with --address or \
+                 ALLOSTAT_ADDR",
             ),
             (.., Purpose::Act) => error.hint(
-                "start one with `allostat agent`, try `allostat demo`, or name one elsewhere: --address unix:/path/to/allostat.sock",
+                "start one with `allostat agent`, try `allostat demo`, or name one elsewhere: --address \
+                 unix:/path/to/allostat.sock",
             ),
             (.., Purpose::Read) => error.hint("start one with `allostat agent`, or try `allostat demo`"),
         }
@@ -489,12 +492,14 @@ fn refusal(error: &Value, message: &str) -> CliError {
     let error = CliError { is_ambiguous: code == "ambiguous", ..CliError::new(exit, text) };
     match code {
         "socket_only" => error.hint(
-            "on this host use sudo if the agent belongs to root, or join the group of `agent.socket_group`; from elsewhere \
-             give --token-file or --cert",
+            "on this host use sudo if the agent belongs to root, or join the group of `agent.socket_group`; from \
+             elsewhere give --token-file or --cert",
         ),
         "unauthorized" => error.hint("give a valid token of the agent: --token-file, ALLOSTAT_TOKEN_FILE"),
         "tls_required" => error.hint("use --address https://host:port"),
-        "not_found" if of_allocs => error.hint("`allostat status` lists the allocs, `allostat history` those that ended and are gone"),
+        "not_found" if of_allocs => {
+            error.hint("`allostat status` lists the allocs, `allostat history` those that ended and are gone")
+        }
         _ => error,
     }
 }

@@ -136,7 +136,7 @@ impl DemoResources {
             return Ok(());
         }
         let (dir, parent) = (self.dir.display(), &self.cgroup_parent);
-        Err(CliError::failed(format!("something may be left: look at {dir} and /sys/fs/cgroup/*{parent}")))
+        Err(CliError::failed(format!("something may be left: check {dir} and /sys/fs/cgroup/*{parent}")))
     }
 }
 

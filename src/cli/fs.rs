@@ -189,7 +189,7 @@ fn snapshot(session: &mut CliSession<'_>, alloc: &str, target: &str) -> CliResul
 
 fn size_of(answer: &HttpResponse) -> Result<u64, CliError> {
     let size = answer.header("x-allostat-size").and_then(|text| text.parse().ok());
-    size.ok_or_else(|| CliError::failed("the answer does not say how large the file is"))
+    size.ok_or_else(|| CliError::failed("the answer has no size of the file"))
 }
 
 /// What was in it when it was asked for first: one that grows is not followed.

@@ -42,7 +42,13 @@ pub struct HistoryCommand {
     #[arg(long, value_name = "AGO", value_parser = ago)]
     until: Option<String>,
     /// Maximum number of allocs
-    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "COUNT",
+        default_value_t = 30,
+        value_parser = clap::value_parser!(u16).range(1..=10_000),
+    )]
     limit: u16,
     /// Print the API's JSON
     #[arg(long)]

@@ -162,7 +162,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_number_panics_or_prints_nothing(n in any::<u64>()) {
-            prop_assert!(!bytes(n).is_empty() && !duration(Nanos(n)).is_empty() && !date_and_time(Timestamp(n)).is_empty());
+            prop_assert!(!bytes(n).is_empty() && !duration(Nanos(n)).is_empty());
+            prop_assert!(!date_and_time(Timestamp(n)).is_empty());
         }
     }
 }

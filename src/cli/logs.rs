@@ -272,7 +272,7 @@ pub(super) fn only_task(alloc: &AllocRow, command: &str, rest: &str) -> Result<S
             let names: Vec<String> = alloc.tasks.keys().map(|name| printable(name)).collect();
             let (short, count) = (printable(alloc.short()), human::count(names.len(), "task"));
             let error = CliError::new(CliExit::Usage, format!("alloc {short} has {count}: {}", names.join(", ")));
-            Err(error.hint(format!("say which one: `allostat {command} {short} TASK{rest}`")))
+            Err(error.hint(format!("name one: `allostat {command} {short} TASK{rest}`")))
         }
     }
 }

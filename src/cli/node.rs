@@ -38,7 +38,8 @@ fn open_files(files: &OpenFileCounts) -> String {
     let OpenFileCounts { open: retained, needed: requested, limit } = files;
     if requested > limit {
         format!(
-            "{retained} of {requested}: no more than {limit} may be kept open, and the others cost more; raise LimitNOFILE"
+            "{retained} of {requested}: no more than {limit} may be kept open, and the others cost more; raise \
+             LimitNOFILE"
         )
     } else {
         format!("{retained} of up to {limit}")

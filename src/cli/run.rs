@@ -320,7 +320,8 @@ fn agent_lost(error: CliError, job: &str, allocs: &[String]) -> CliError {
     let message =
         format!("the agent does not come back: {}\njob {job} was submitted as {}", error.message, allocs.join(", "));
     CliError::new(CliExit::NoAgent, message).hint(format!(
-        "what runs of it goes on, and an agent that is started again goes on with it: then `allostat events -f {first}` follows it"
+        "what runs of it goes on, and an agent that is started again goes on with it: then `allostat events -f \
+         {first}` follows it"
     ))
 }
 

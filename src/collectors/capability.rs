@@ -311,8 +311,8 @@ impl<'a> CapabilityProbe<'a> {
         let Some(hierarchy) = self.hierarchy("memory") else { return Capability::no(NAME, self.missing("memory")) };
         if hierarchy.version == CgroupVersion::V1 {
             if !peak_window_v1 {
-                let why = "on cgroup v1 a reset hides the lifetime peak from other readers: set cgroup.peak_window_v1 if \
-                           no other program reads memory.max_usage_in_bytes, or boot with cgroup v2";
+                let why = "on cgroup v1 a reset hides the lifetime peak from other readers: set cgroup.peak_window_v1 \
+                           if no other program reads memory.max_usage_in_bytes, or boot with cgroup v2";
                 return Capability::no(NAME, why);
             }
             return match can_keep(self.layout, self.parent) {

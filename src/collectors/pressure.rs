@@ -11,17 +11,29 @@ use crate::model::usage::{Field, Usage};
 macro_rules! psi {
     ($($name:literal, $some:ident, $full:ident;)*) => {
         &[
-            $(KernelFile::new(FileHierarchy::Unified, $name, ChangeTrigger::Asleep, &[Field::$some, Field::$full], |raw, bytes| {
-                let (pressure, error) = values(bytes, |b| pressure::parse($name, b));
-                raw.usage.set(Field::$some, pressure.some_ns);
-                raw.usage.set(Field::$full, pressure.full_ns);
-                error
-            }),)*
-            KernelFile::new(FileHierarchy::Unified, "irq.pressure", ChangeTrigger::Ran, &[Field::pressure_irq_full_ns], |raw, bytes| {
-                let (pressure, error) = values(bytes, |b| pressure::parse("irq.pressure", b));
-                raw.usage.set(Field::pressure_irq_full_ns, pressure.full_ns);
-                error
-            }),
+            $(KernelFile::new(
+                FileHierarchy::Unified,
+                $name,
+                ChangeTrigger::Asleep,
+                &[Field::$some, Field::$full],
+                |raw, bytes| {
+                    let (pressure, error) = values(bytes, |b| pressure::parse($name, b));
+                    raw.usage.set(Field::$some, pressure.some_ns);
+                    raw.usage.set(Field::$full, pressure.full_ns);
+                    error
+                },
+            ),)*
+            KernelFile::new(
+                FileHierarchy::Unified,
+                "irq.pressure",
+                ChangeTrigger::Ran,
+                &[Field::pressure_irq_full_ns],
+                |raw, bytes| {
+                    let (pressure, error) = values(bytes, |b| pressure::parse("irq.pressure", b));
+                    raw.usage.set(Field::pressure_irq_full_ns, pressure.full_ns);
+                    error
+                },
+            ),
         ]
     };
 }

@@ -70,7 +70,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         stanza: "artifact",
         key: "free_space_reserve_mib",
         env: "ALLOSTAT_ARTIFACT_FREE_SPACE_RESERVE_MIB",
-        about: "Space of the data directory's file system that artifacts leave free, in MiB: below it a download fails.",
+        about: "Space of the data directory's file system that artifacts leave free, in MiB: below it a download \
+                fails.",
         kind: SettingKind::Whole(0, LARGEST_MIB, |c, n| c.artifact.free_space_reserve = n << 20),
         get: |c| Some((c.artifact.free_space_reserve >> 20).to_string()),
     },

@@ -93,8 +93,8 @@ fn clashes(config: &Config) -> Vec<Clash> {
         let interval = destination.interval;
         if destination.target(OtlpSignal::Metrics).is_some() && interval > least {
             let message = format!(
-                "{stanza}.interval ({}) is longer than telemetry.retention ({}): tasks that begin and end between two pushes would \
-                 never be pushed",
+                "{stanza}.interval ({}) is longer than telemetry.retention ({}): tasks that begin and end between two \
+                 pushes would never be pushed",
                 format_duration(interval),
                 format_duration(least)
             );

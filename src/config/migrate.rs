@@ -40,7 +40,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         stanza: "migrate",
         key: "ca_file",
         env: "ALLOSTAT_MIGRATE_CA_FILE",
-        about: "https: trusted CA certificates of peers, PEM. Reloaded for each connection. Default: those of the system.",
+        about: "https: trusted CA certificates of peers, PEM. Reloaded for each connection. Default: those of the \
+                system.",
         kind: SettingKind::Text(|c, text| absolute(text).map(|path| c.migrate.ca_file = Some(path))),
         get: |c| shown(c.migrate.ca_file.as_deref()),
     },
@@ -90,8 +91,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         stanza: "migrate",
         key: "max_entries",
         env: "ALLOSTAT_MIGRATE_MAX_ENTRIES",
-        about: "Maximum number of files, directories and links of one alloc. A peer sends at most 1,000,000, so larger values and \
-                0 have no effect.",
+        about: "Maximum number of files, directories and links of one alloc. A peer sends at most 1,000,000, so larger \
+                values and 0 have no effect.",
         kind: SettingKind::Whole(0, 1_000_000_000, |c, n| c.migrate.max_entries = n),
         get: |c| Some(c.migrate.max_entries.to_string()),
     },
@@ -99,7 +100,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         stanza: "migrate",
         key: "free_space_reserve_mib",
         env: "ALLOSTAT_MIGRATE_FREE_SPACE_RESERVE_MIB",
-        about: "Space of the data directory's file system that migrations leave free, in MiB: below it a migration fails.",
+        about: "Space of the data directory's file system that migrations leave free, in MiB: below it a migration \
+                fails.",
         kind: SettingKind::Whole(0, LARGEST_MIB, |c, n| c.migrate.free_space_reserve = n << 20),
         get: |c| Some((c.migrate.free_space_reserve >> 20).to_string()),
     },

@@ -25,8 +25,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         stanza: "network",
         key: "host_networks",
         env: "ALLOSTAT_HOST_NETWORKS",
-        about: "Names for addresses of this host, which `host_network` of a port may name: \"lan=192.168.1.10\". Ports without it are at the \
-                address of the default route. Default: none.",
+        about: "Names for addresses of this host, which `host_network` of a port may name: \"lan=192.168.1.10\". Ports \
+                without it are at the address of the default route. Default: none.",
         kind: SettingKind::Texts(|c, texts| {
             c.network.host_networks = each(&texts, HostNetwork::parse)?;
             Ok(())

@@ -9,8 +9,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         stanza: "node",
         key: "datacenter",
         env: "ALLOSTAT_NODE_DATACENTER",
-        about: "The datacenter of this node: a job whose datacenters do not include it is not placed. Default: none, the node is in every \
-                datacenter.",
+        about: "The datacenter of this node: a job whose datacenters do not include it is not placed. Default: none, \
+                the node is in every datacenter.",
         kind: SettingKind::Text(|c, text| {
             c.node.datacenter = named(text);
             Ok(())
@@ -32,7 +32,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         stanza: "node",
         key: "pool",
         env: "ALLOSTAT_NODE_POOL",
-        about: "The node pool of this node: a job that names another one is not placed. Default: none, the node is in every pool.",
+        about: "The node pool of this node: a job that names another one is not placed. Default: none, the node is in \
+                every pool.",
         kind: SettingKind::Text(|c, text| {
             c.node.pool = named(text);
             Ok(())
@@ -66,8 +67,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         stanza: "node",
         key: "host_volumes",
         env: "ALLOSTAT_NODE_HOST_VOLUMES",
-        about: "Paths of this host that jobs may mount with `volume`, each as NAME=/path, or NAME=/path:ro for reading only. Tasks \
-                write there as their own user. Default: none.",
+        about: "Paths of this host that jobs may mount with `volume`, each as NAME=/path, or NAME=/path:ro for reading \
+                only. Tasks write there as their own user. Default: none.",
         kind: SettingKind::Texts(|c, texts| {
             let volumes = each(&texts, HostVolume::parse)?;
             let is_twice = |(at, volume): &(usize, &HostVolume)| volumes[..*at].iter().any(|v| v.name == volume.name);

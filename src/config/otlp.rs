@@ -166,7 +166,8 @@ pub(super) static OTLP: &[Setting] = &[
         stanza: STANZA,
         key: "service_name",
         env: "OTEL_SERVICE_NAME",
-        about: "service.name of the host and of the agent. Tasks and allocs have that of their workload. Default: allostat.",
+        about: "service.name of the host and of the agent. Tasks and allocs have that of their workload. Default: \
+                allostat.",
         kind: SettingKind::Text(|c, text| {
             c.otlp.service_name = Some(text.to_owned()).filter(|name| !name.is_empty());
             Ok(())

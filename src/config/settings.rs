@@ -122,7 +122,8 @@ static AGENT_SETTINGS: &[Setting] = &[
             };
             if let Some(name) = names.iter().find(is_wrong) {
                 return Err(format!(
-                    "{name:?} is no host name (no port, no address; a wildcard only as \"*.cluster.example\", for all below a domain)"
+                    "{name:?} is no host name (no port, no address; a wildcard only as \"*.cluster.example\", for all \
+                     below a domain)"
                 ));
             }
             c.api.host_names = names;
@@ -274,8 +275,8 @@ static AGENT_SETTINGS: &[Setting] = &[
         stanza: "drivers",
         key: "enabled",
         env: "ALLOSTAT_DRIVERS",
-        about: "Enabled drivers: raw_exec and exec run programs, docker containers; mock runs nothing, for tests. Empty, or \
-                \"none\": this agent starts no tasks.",
+        about: "Enabled drivers: raw_exec and exec run programs, docker containers; mock runs nothing, for tests. \
+                Empty, or \"none\": this agent starts no tasks.",
         kind: SettingKind::Texts(|c, mut names| {
             names.retain(|name| name != "none");
             if let Some(name) = names.iter().find(|name| !drivers::names().contains(&name.as_str())) {

@@ -33,13 +33,13 @@ pub enum DaemonError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Restore(#[from] RestoreError),
-    #[error("an agent needs {least} descriptors to look at what runs, and may have {has}")]
+    #[error("an agent needs {least} descriptors to observe what runs, and may have {has}")]
     Descriptors { has: u64, least: u64 },
     #[error("an agent needs {needed} threads, and only {has} can be made")]
     Threads { has: usize, needed: usize, source: io::Error },
     #[error("{step} did not end within {} s", after.as_secs())]
     Late { step: &'static str, after: Duration },
-    #[error("cannot look at this host")]
+    #[error("cannot read this host")]
     Host(#[from] ReadError),
     #[error("cannot set the agent up")]
     Setup(#[source] io::Error),
@@ -51,8 +51,8 @@ impl DaemonError {
         match self {
             DaemonError::Listen { address, source } => match source.kind() {
                 io::ErrorKind::AddrInUse => Some(format!(
-                    "something listens there already, perhaps another agent (`ss -ltnp 'sport = :{}'` shows it): stop it, \
-                     or choose another address with --listen",
+                    "something listens there already, perhaps another agent (`ss -ltnp 'sport = :{}'` shows it): stop \
+                     it, or choose another address with --listen",
                     address.port()
                 )),
                 io::ErrorKind::PermissionDenied => {
@@ -72,11 +72,12 @@ impl DaemonError {
                 Some("is there room on the disk, and may this user write there? see `df -h` and `ls -ld`".to_owned())
             }
             DaemonError::Descriptors { .. } => Some(
-                "raise the limit: LimitNOFILE= in its unit, `ulimit -Hn` in a shell. Tasks that run are left alone".to_owned(),
+                "raise the limit: LimitNOFILE= in its unit, `ulimit -Hn` in a shell. Tasks that run are left alone"
+                    .to_owned(),
             ),
             DaemonError::Threads { .. } => Some(
-                "raise the limit on processes: TasksMax= and LimitNPROC= in its unit, `ulimit -u` in a shell, pids.max of its \
-                 cgroup. Tasks that run are left alone"
+                "raise the limit on processes: TasksMax= and LimitNPROC= in its unit, `ulimit -u` in a shell, pids.max \
+                 of its cgroup. Tasks that run are left alone"
                     .to_owned(),
             ),
             DaemonError::Late { .. } => Some(
@@ -87,7 +88,8 @@ impl DaemonError {
             DaemonError::Access(_) => Some("`allostat check` reads that file as the agent does".to_owned()),
             DaemonError::SocketGroup { .. } => Some("`getent group` lists the groups of this host".to_owned()),
             DaemonError::Path(_) => Some(
-                "that path, each directory and each link on the way to it must belong to root or to this user".to_owned(),
+                "that path, each directory and each link on the way to it must belong to root or to this user"
+                    .to_owned(),
             ),
             DaemonError::Socket { .. }
             | DaemonError::DataDir(_)

@@ -221,7 +221,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn memory_guard_sheds_no_more_than_the_highest_usage_required(steps in proptest::collection::vec((0_u64..130, 0_u64..100), 1..50)) {
+        fn memory_guard_sheds_no_more_than_the_highest_usage_required(
+            steps in proptest::collection::vec((0_u64..130, 0_u64..100), 1..50),
+        ) {
             let (mut guard, mut now, mut highest) = (MemoryGuard::new(100), Instant::now(), 0);
             for (resident, seconds) in steps {
                 now += Duration::from_secs(seconds);

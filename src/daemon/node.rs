@@ -23,7 +23,8 @@ pub(super) struct AllocsCgroup {
 }
 
 impl AllocsCgroup {
-    /// Makes it. `runs`: the agent runs tasks; one that only observes makes none, and takes what another one has left.
+    /// Makes it. `runs`: the agent runs tasks; one that only observes makes none, and uses a parent that another agent
+    /// has left as it is.
     ///
     /// Errors: none can be made here, with the reason for people.
     pub(super) fn make(layout: &Layout, path: &CgroupPath, mark: PathBuf, runs: bool) -> Result<AllocsCgroup, String> {
@@ -35,9 +36,11 @@ impl AllocsCgroup {
         if !was_there && !runs {
             return Err("this agent runs nothing: drivers.enabled is empty".to_owned());
         }
-        cgroup.create().map_err(|error| chain(&error))?;
+        if runs {
+            cgroup.create().map_err(|error| chain(&error))?;
+        }
         let parent = AllocsCgroup { cgroup: cgroup.with_devices(layout), mark };
-        if was_there {
+        if was_there && runs {
             // Another user's, perhaps: whether a task can have one in it is known by trying. One name for all: what an
             // agent leaves that dies right here goes with the next one.
             let probe = Cgroup::at(layout, &path.child("probe"));

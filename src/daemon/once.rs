@@ -34,7 +34,7 @@ pub fn one_pass(config: &Config, format: Format) -> Result<String, DaemonError> 
     // Cgroups of others have what their parents hand down.
     let layout = if observes { layout } else { layout.narrow(&parent) };
     let may = node::AgentAbilities {
-        ends: Some("one look does not wait for what ends".to_owned()),
+        ends: Some("a single reading does not wait for what ends".to_owned()),
         reset_peaks: config.cgroup.peak_window_v1,
         pass: Some("a single pass, without an agent, reads files".to_owned()),
         observe: observes,

@@ -26,7 +26,10 @@ macro_rules! single {
 
 /// One cell per word of a list.
 macro_rules! each {
-    ($nature:ident, $unit:ident, $label:literal, $of:ident { $($word:ident = $text:literal),+ $(,)? }, |$usage:ident, $at:ident| $get:expr) => {
+    (
+        $nature:ident, $unit:ident, $label:literal, $of:ident { $($word:ident = $text:literal),+ $(,)? },
+        |$usage:ident, $at:ident| $get:expr
+    ) => {
         &[$(Cell {
             labels: &[($label, $text)],
             nature: Nature::$nature,
@@ -38,7 +41,8 @@ macro_rules! each {
 
 macro_rules! clocks {
     ($field:ident) => {
-        each!(Live, Hertz, "domain", ClockDomain { Graphics = "graphics", Sm = "sm", Memory = "memory", Video = "video" },
+        each!(Live, Hertz, "domain",
+            ClockDomain { Graphics = "graphics", Sm = "sm", Memory = "memory", Video = "video" },
             |usage, at| usage.$field[at].map(Value::Int))
     };
 }
@@ -48,7 +52,8 @@ macro_rules! throttles {
         each!($nature, $unit, "reason", ThrottleReason {
             Idle = "idle", ApplicationClocks = "application_clocks", SoftwarePower = "software_power",
             HardwareSlowdown = "hardware_slowdown", SyncBoost = "sync_boost", SoftwareThermal = "software_thermal",
-            HardwareThermal = "hardware_thermal", HardwarePowerBrake = "hardware_power_brake", DisplayClocks = "display_clocks",
+            HardwareThermal = "hardware_thermal", HardwarePowerBrake = "hardware_power_brake",
+            DisplayClocks = "display_clocks",
         }, |$usage, $at| $get)
     };
 }
@@ -99,12 +104,14 @@ const UNSUPPORTED: &str = "the device or its driver does not report it";
 const NO_LINK: &str = "no NVLink link of the device is active, or the driver does not count it";
 
 /// Measures of whole devices.
+#[rustfmt::skip] // A table: few lines for each measure.
 pub static DEVICE: &[Measure<DeviceUsage>] = &[
     sourced(
         Measure::new(
             "utilization_ratio",
             "Busy share of a device engine (general, memory, encoder, decoder), averaged over at most 1 s.",
-            each!(Live, Ratio, "engine", Engine { General = "general", Memory = "memory", Encoder = "encoder", Decoder = "decoder" },
+            each!(Live, Ratio, "engine",
+                Engine { General = "general", Memory = "memory", Encoder = "encoder", Decoder = "decoder" },
                 |usage, at| usage.utilization[at].map(Value::Float)),
         ),
         "nvmlDeviceGetUtilizationRates, nvmlDeviceGetEncoderUtilization, nvmlDeviceGetDecoderUtilization",
@@ -169,7 +176,9 @@ pub static DEVICE: &[Measure<DeviceUsage>] = &[
     .otlp("hw.temperature", "Cel"),
     sourced(
         Measure::new("temperature_threshold_celsius", "Temperature threshold of the device by kind.",
-            each!(Live, Celsius, "threshold", Threshold { Slowdown = "slowdown", Shutdown = "shutdown", GpuMax = "gpu_max", MemoryMax = "memory_max" },
+            each!(Live, Celsius, "threshold", Threshold {
+                    Slowdown = "slowdown", Shutdown = "shutdown", GpuMax = "gpu_max", MemoryMax = "memory_max",
+                },
                 |usage, at| usage.threshold[at].map(Value::Int))),
         "nvmlDeviceGetTemperatureThreshold",
         UNSUPPORTED,
@@ -325,7 +334,8 @@ pub static DEVICE: &[Measure<DeviceUsage>] = &[
     .otlp("allostat.device.nvlink.links", "{link}"),
     sourced(
         Measure::new("nvlink_errors_total", "Errors on active NVLink links by kind: replays, recoveries, CRC errors.",
-            each!(Counter, None, "kind", LinkError { Replay = "replay", Recovery = "recovery", CrcFlit = "crc_flit", CrcData = "crc_data" },
+            each!(Counter, None, "kind",
+                LinkError { Replay = "replay", Recovery = "recovery", CrcFlit = "crc_flit", CrcData = "crc_data" },
                 |usage, at| usage.nvlink_errors[at].map(Value::Int))),
         "nvmlDeviceGetNvLinkErrorCounter of each link, each 30 readings",
         NO_LINK,
@@ -347,7 +357,8 @@ pub static DEVICE: &[Measure<DeviceUsage>] = &[
     sourced(
         Measure::new("processes", "Processes that hold the device, of any owner.",
             single!(Live, None, |usage| usage.processes.map(Value::Int))),
-        "nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetMPSComputeRunningProcesses, nvmlDeviceGetGraphicsRunningProcesses",
+        "nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetMPSComputeRunningProcesses, \
+         nvmlDeviceGetGraphicsRunningProcesses",
         "the driver does not report it",
     )
     .otlp("allostat.device.processes", "{process}"),

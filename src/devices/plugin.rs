@@ -106,7 +106,12 @@ pub enum PluginReport {
 /// Logs what of a device is absent, once for each device and run of its plugin.
 pub(super) fn log_unsupported(plugin: &str, device: &DeviceId, calls: &[String]) {
     let calls = log_text(&calls.join(", "));
-    tracing::info!(plugin, %device, calls, "calls are not supported by the driver or the device; their metrics are absent");
+    tracing::info!(
+        plugin,
+        %device,
+        calls,
+        "calls are not supported by the driver or the device; their metrics are absent"
+    );
 }
 
 /// Receives a plugin's reports. Shared by its threads.

@@ -56,7 +56,9 @@ fn recorded_reservation_is_held_again_unless_another_task_holds_it() {
 
 proptest! {
     #[test]
-    fn device_reservations_agree_by_holder_and_by_device(steps in proptest::collection::vec((0u8..3, 0u8..4, 0usize..5), 0..40)) {
+    fn device_reservations_agree_by_holder_and_by_device(
+        steps in proptest::collection::vec((0u8..3, 0u8..4, 0usize..5), 0..40),
+    ) {
         let host = group("T4", "15 GiB", &["0", "1", "2", "3", "4"]);
         let mut table = Reservations::default();
         for (what, who, n) in steps {

@@ -395,7 +395,9 @@ mod tests {
             }
         }
         #[test]
-        fn no_environment_panics_and_long_values_are_left_out(bytes in proptest::collection::vec(any::<u8>(), 0..3_000)) {
+        fn no_environment_panics_and_long_values_are_left_out(
+            bytes in proptest::collection::vec(any::<u8>(), 0..3_000),
+        ) {
             let found = variables(&bytes[..], &["A", "B"]).unwrap();
             prop_assert!(found.values().all(|value| value.len() <= LONGEST_VARIABLE));
         }

@@ -95,7 +95,8 @@ impl Builder<'_> {
             self.problems.warn(&at.span, &fields.path_of("canary"), message, None);
         }
         if health.basis == HealthBasis::Manual && fields.entry("health_check").is_some() {
-            let message = "`health_check = \"manual\"`: the health is not set by hand here; an update goes on as soon as tasks run";
+            let message = "`health_check = \"manual\"`: the health is not set by hand here; an update goes on as soon \
+                           as tasks run";
             self.problems.warn(key, &fields.path_of("health_check"), message, None);
         }
         if let Some(at) = promotes.filter(|at| at.value && canary.as_ref().is_none_or(|canary| canary.value == 0)) {

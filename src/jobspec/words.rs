@@ -32,7 +32,8 @@ pub static JOB: Stanza = Stanza {
         Word::stanzas("constraint"),
         Word::stanzas("affinity"),
         Word::value("datacenters").but(
-            "it decides the placement only where the agent's node.datacenter is set; tasks get the first one as NOMAD_DC",
+            "it decides the placement only where the agent's node.datacenter is set; tasks get the first one as \
+             NOMAD_DC",
         ),
         Word::value("region").but("one host has no regions; tasks get it as NOMAD_REGION"),
         Word::value("namespace").but("one host has no namespaces; tasks get it as NOMAD_NAMESPACE"),

@@ -226,7 +226,9 @@ proptest! {
     }
 
     #[test]
-    fn odd_rows_between_good_ones_cost_only_themselves(odd in prop::collection::vec((any::<Index>(), odd_row()), 1..6)) {
+    fn odd_rows_between_good_ones_cost_only_themselves(
+        odd in prop::collection::vec((any::<Index>(), odd_row()), 1..6),
+    ) {
         for case in CASES {
             let bytes = with_rows(case, &odd);
             let expected = (case.parse)(case.good.as_bytes());

@@ -172,7 +172,11 @@ proptest! {
     }
 
     #[test]
-    fn whole_numbers_of_one_unit_are_ordered_as_whole_numbers(a in any::<i64>(), b in any::<i64>(), u in 0..AttributeUnit::ALL.len()) {
+    fn whole_numbers_of_one_unit_are_ordered_as_whole_numbers(
+        a in any::<i64>(),
+        b in any::<i64>(),
+        u in 0..AttributeUnit::ALL.len(),
+    ) {
         let unit = Some(AttributeUnit::ALL[u]);
         prop_assert_eq!(number(a.into(), unit).compare(&number(b.into(), unit)), Ok(a.cmp(&b)));
     }

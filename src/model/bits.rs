@@ -105,7 +105,9 @@ mod tests {
     proptest! {
         #[test]
         fn bits_are_a_set_over_all_words(
-            a in prop::collection::btree_set(0..130_usize, 0..130), b in prop::collection::btree_set(0..130_usize, 0..130), n in 0..130_usize,
+            a in prop::collection::btree_set(0..130_usize, 0..130),
+            b in prop::collection::btree_set(0..130_usize, 0..130),
+            n in 0..130_usize,
         ) {
             let (x, y) = (of(&a), of(&b));
             let numbers = |bits: Three| bits.each().collect::<Vec<_>>();

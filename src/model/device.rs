@@ -223,9 +223,10 @@ device_words! {
     ClockDomain: Graphics = "graphics", Sm = "sm", Memory = "memory", Video = "video";
     /// Why a GPU runs slower than it could.
     ThrottleReason:
-        Idle = "idle", ApplicationClocks = "application_clocks", SoftwarePower = "software_power", HardwareSlowdown = "hardware_slowdown",
-        SyncBoost = "sync_boost", SoftwareThermal = "software_thermal", HardwareThermal = "hardware_thermal",
-        HardwarePowerBrake = "hardware_power_brake", DisplayClocks = "display_clocks";
+        Idle = "idle", ApplicationClocks = "application_clocks", SoftwarePower = "software_power",
+        HardwareSlowdown = "hardware_slowdown", SyncBoost = "sync_boost", SoftwareThermal = "software_thermal",
+        HardwareThermal = "hardware_thermal", HardwarePowerBrake = "hardware_power_brake",
+        DisplayClocks = "display_clocks";
     /// Parts of a GPU whose work it measures itself.
     GpuUnit: Sm = "sm", Tensor = "tensor", Dram = "dram";
     LinkState: Active = "active", Inactive = "inactive";

@@ -9,7 +9,8 @@ use super::units::Timestamp;
 macro_rules! event_kinds {
     ($($(#[$doc:meta])* $name:ident = $label:literal, $text:literal;)*) => {
         /// The kind of an event. The text is that of the API and the CLI; metrics have a label value in lower case.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(Serialize, Deserialize, schemars::JsonSchema)]
         pub enum EventKind { $($(#[$doc])* #[serde(rename = $text)] $name,)* }
         impl EventKind {
             pub const ALL: &'static [EventKind] = &[$(EventKind::$name,)*];

@@ -189,7 +189,9 @@ mod tests {
             prop_assert_eq!(before.since(&after).is_none(), !then.is_empty());
         }
         #[test]
-        fn exponential_histogram_counts_every_finite_value(values in prop::collection::vec(prop::num::f64::POSITIVE | prop::num::f64::ZERO, 0..400)) {
+        fn exponential_histogram_counts_every_finite_value(
+            values in prop::collection::vec(prop::num::f64::POSITIVE | prop::num::f64::ZERO, 0..400),
+        ) {
             let finite: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
             let all = of(&finite);
             let count = all.zeros() + all.buckets().map(|(_, n)| n).sum::<u64>();

@@ -118,7 +118,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn last_output_is_bounded_and_steers_no_terminal(bytes in prop::collection::vec(any::<u8>(), 0..20_000), cut in any::<bool>()) {
+        fn last_output_is_bounded_and_steers_no_terminal(
+            bytes in prop::collection::vec(any::<u8>(), 0..20_000),
+            cut in any::<bool>(),
+        ) {
             if let Some(output) = LastOutput::of(&bytes, cut) {
                 prop_assert!(output.text.len() <= LastOutput::LONGEST && output.lines().count() <= LastOutput::LINES);
                 prop_assert!(!output.text.chars().any(|c| steers_a_terminal(c) && c != '\n' && c != '\t'));

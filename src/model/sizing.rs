@@ -220,7 +220,8 @@ mod tests {
         #[test]
         fn any_facts_give_advice_and_without_a_limit_never_less_than_the_peak(
             peak in prop::option::of(0..1_u64 << 60), request in prop::option::of(0..1_u64 << 60),
-            limit in prop::option::of(any::<u64>()), oom_kills in prop::option::of(0_u64..3), stall in prop::option::of(0.0..1.0_f64),
+            limit in prop::option::of(any::<u64>()), oom_kills in prop::option::of(0_u64..3),
+            stall in prop::option::of(0.0..1.0_f64),
         ) {
             let of = |limit| memory(&MemoryFacts {
                 peak_bytes: peak, request_bytes: request, limit_bytes: limit, oom_kills, stall_ratio: stall,

@@ -544,12 +544,21 @@ mod tests {
             });
             holds(&a.without_live(), |f| a.get(f).filter(|_| !f.nature().goes_with_the_end()));
             holds(&a.counters(), |f| a.get(f).filter(|_| f.nature().counts()));
-            holds(&changed(&a, |u| u.add_counters(&b)), |f| if f.nature().counts() { sum(a.get(f), b.get(f)) } else { a.get(f) });
+            holds(
+                &changed(&a, |u| u.add_counters(&b)),
+                |f| if f.nature().counts() { sum(a.get(f), b.get(f)) } else { a.get(f) },
+            );
             holds(&changed(&a, |u| u.add_used(&b)), |f| if used(f) { sum(a.get(f), b.get(f)) } else { a.get(f) });
             holds(&changed(&a, |u| u.not_below(&b)), |f| if lower(f) { b.get(f) } else { a.get(f) });
-            holds(&changed(&a, |u| u.keep_rising(&b)), |f| if lower(f) && a.get(f).is_some() { b.get(f) } else { a.get(f) });
+            holds(
+                &changed(&a, |u| u.keep_rising(&b)),
+                |f| if lower(f) && a.get(f).is_some() { b.get(f) } else { a.get(f) },
+            );
             prop_assert_eq!(a.falls_below(&b), Field::ALL.into_iter().any(lower));
-            holds(&changed(&a, |u| u.take_from_tasks(&b)), |f| if f.nature().is_summed() { b.get(f) } else { a.get(f) });
+            holds(
+                &changed(&a, |u| u.take_from_tasks(&b)),
+                |f| if f.nature().is_summed() { b.get(f) } else { a.get(f) },
+            );
             let goes = |f: Field| f.nature().goes_with_the_end();
             holds(&changed(&a, |u| u.use_now_what(&b)), |f| if goes(f) { b.get(f) } else { a.get(f) });
             holds(&changed(&a, |u| u.hold_part(&b, only)), |f| match f.nature() {

@@ -81,7 +81,10 @@ impl Runtime for ContainerdRuntime {
         let Some(id) = target.found.container.as_deref() else { return ExitReply::Nothing };
         let shim = bundle_at(&self.0, &target.path, id).and_then(|bundle| bundle.shim(&self.0, id));
         let state = shim.and_then(|(socket, version)| {
-            let refused = |error| tracing::debug!(source = "containerd", %error, socket = %socket.display(), "cannot query containerd shim");
+            let refused = |error| {
+                let socket = socket.display();
+                tracing::debug!(source = "containerd", %error, %socket, "cannot query containerd shim");
+            };
             shim::state(&socket, version, id).map_err(refused).ok()
         });
         match state {

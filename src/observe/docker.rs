@@ -34,6 +34,9 @@ pub static DOCKER: ObservedSource = ObservedSource { word: AllocSource::Docker, 
 
 /// Timeout of one request.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// So long after a request that was not answered, ends that the daemon has recorded in its files are read from there:
+/// a daemon that starts has ended many containers at once, and answers none of the requests about them.
+const FILES_FIRST: Duration = Duration::from_secs(1);
 /// Maximum number of containers that are shown as waiting when the agent starts.
 const MOST_AT_START: usize = 64;
 /// How far back events are requested: longer than most stop timeouts. The daemon keeps the last 256.
@@ -160,15 +163,15 @@ pub struct DockerApi {
     containers: Option<PathBuf>,
     engine: ContainerEngine,
     client: Option<Client>,
-    /// The last request found no daemon behind the socket.
-    is_unreachable: bool,
+    /// When the last request found no daemon behind the socket. `None`: it responds.
+    unreachable_at: Option<Instant>,
     /// Until when, in seconds since 1970, events of renames were read.
     renames_read: u64,
 }
 
 impl DockerApi {
     pub fn new(socket: PathBuf, containers: Option<PathBuf>, engine: ContainerEngine) -> DockerApi {
-        DockerApi { socket, containers, engine, client: None, is_unreachable: false, renames_read: now().as_secs() }
+        DockerApi { socket, containers, engine, client: None, unreachable_at: None, renames_read: now().as_secs() }
     }
 
     fn get(&mut self, target: &str) -> Option<Vec<u8>> {
@@ -180,11 +183,11 @@ impl DockerApi {
         }
         match self.client.as_mut()?.get(target, &[]) {
             Ok(answer) => {
-                self.is_unreachable = false;
+                self.unreachable_at = None;
                 answer.is_success().then(|| answer.body.to_vec())
             }
             Err(error) => {
-                self.is_unreachable = self.socket.exists();
+                self.unreachable_at = self.socket.exists().then(Instant::now);
                 tracing::debug!(source = self.engine.driver(), %error, "container runtime request failed");
                 self.client = None;
                 None
@@ -368,11 +371,15 @@ impl Runtime for DockerApi {
 
     fn exit(&mut self, target: &QueryTarget, ended_at: Option<Timestamp>) -> ExitReply {
         let Some(id) = target.found.container.as_deref() else { return ExitReply::Nothing };
-        let inspected = self.inspect(id);
+        let has_failed = self.unreachable_at.is_some_and(|at| at.elapsed() < FILES_FIRST);
+        let recorded = if has_failed { self.of_file(id) } else { None };
+        let is_end = |record: &Value| matches!(exit_of_state(&record["State"], ended_at), ExitReply::Exit(_));
+        let recorded = recorded.filter(is_end);
+        let inspected = if recorded.is_none() { self.inspect(id) } else { None };
         // Without the daemon the end of the wait would not be seen.
         let will_restart = inspected.as_ref().is_some_and(|container| container["State"]["Restarting"] == true);
-        let is_unreachable = inspected.is_none() && self.is_unreachable;
-        let container = inspected.or_else(|| self.of_file(id));
+        let is_unreachable = inspected.is_none() && self.unreachable_at.is_some();
+        let container = inspected.or(recorded).or_else(|| self.of_file(id));
         let reply = container.map(|container| exit_of_state(&container["State"], ended_at));
         if is_unreachable && !matches!(reply, Some(ExitReply::Exit(_))) {
             return ExitReply::Unreachable;
@@ -380,7 +387,7 @@ impl Runtime for DockerApi {
         if reply == Some(ExitReply::NotYet) {
             return ExitReply::NotYet;
         }
-        let events = self.events(id);
+        let events = if is_unreachable { None } else { self.events(id) };
         let facts = match reply {
             Some(ExitReply::Exit(facts)) => Some(facts),
             // A later life has begun.
@@ -616,6 +623,31 @@ mod tests {
         let events = [event("kill", 2_100), event("die", 2_200), event("start", 4_000)];
         assert_eq!(answered(&runs, &events), (ExitStatus::Code(137), true));
         assert_eq!(answered(&runs, &events[1..]), (ExitStatus::Code(137), false));
+    }
+
+    /// A daemon that starts accepts connections, answers none, and has ended its containers.
+    #[test]
+    fn ends_during_the_start_of_a_daemon_are_read_from_its_files_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("d.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let ended =
+            json!({"HasBeenManuallyStopped": true, "State": {"ExitCode": 7, "FinishedAt": "1970-01-01T00:00:03Z"}});
+        let ids: Vec<String> = (0..20).map(|n| format!("{n:064x}")).collect();
+        for id in &ids {
+            std::fs::create_dir(dir.path().join(id)).unwrap();
+            std::fs::write(dir.path().join(id).join("config.v2.json"), ended.to_string()).unwrap();
+        }
+        let mut engine = DockerApi::new(socket, Some(dir.path().to_owned()), ContainerEngine::Docker);
+        for id in &ids {
+            let found = RecognisedTask::container(AllocSource::Docker, id);
+            let target = QueryTarget { path: id.clone(), found, directories: Vec::new(), about: QueryTopic::Name };
+            let ExitReply::Exit(facts) = engine.exit(&target, Some(Timestamp(2_000_000_000))) else { panic!("{id}") };
+            assert_eq!((facts.status, facts.on_request), (ExitStatus::Code(7), true));
+        }
+        listener.set_nonblocking(true).unwrap();
+        let connections = std::iter::from_fn(|| listener.accept().ok()).count();
+        assert!((1..10).contains(&connections), "each takes {PATIENCE:?}: {connections}");
     }
 
     #[test]

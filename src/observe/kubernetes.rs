@@ -6,7 +6,8 @@
 //! …/containerd.service/kubepods-burstable-pod<uid>.slice:cri-containerd:<id>
 //!                                  kubelet with the systemd driver, runtime with cgroupfs; also crio:<id>, docker:<id>
 //! ```
-//! In the last form the containers of a pod have no cgroup in common, and are below the unit of their runtime.
+//! In the last form the containers of a pod have no cgroup in common. runc makes them below the unit of containerd or
+//! CRI-O, crun and youki at the root.
 //! Names come from the container's bundle (containerd, CRI-O), from Docker's files, or from the names of kubelet log
 //! files. The API server is not used.
 //!

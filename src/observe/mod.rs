@@ -12,7 +12,7 @@
 //! processes        processes without a cgroup of their own, if enabled
 //! runtime_queries  queries runtimes for names and exits, each on its own thread: names first (query_queue)
 //! services         queries the host's systemd how its services ended
-//! facts            helpers of the sources: JSON of runtimes, timestamps, process environments
+//! runtime_json     JSON and timestamps of runtimes, for the sources (process_environment: variables of a process)
 //! texts            truncates, cleans and counts names chosen by others
 //! observed_allocs  the allocs: begun, named, ended; what is published on the board
 //! observer         the thread that runs all of it

@@ -24,9 +24,10 @@ const MOST_OF_ONE: usize = 8;
 const TRIES: u32 = 12;
 /// Times the number of tries: all of them take just under [`END_IS_AWAITED`].
 const PAUSE: Duration = Duration::from_millis(25);
-/// How long the observer waits for an exit status.
+/// How long a source that responds may need for an exit status.
 pub const END_IS_AWAITED: Duration = Duration::from_secs(2);
-/// The same while the engine does not respond: one that is restarted ends its containers first.
+/// How long an exit status is queried for: an engine that is restarted ends its containers before it responds, and each
+/// query that it does not answer delays those of the other containers.
 pub const ENGINE_IS_AWAITED: Duration = Duration::from_secs(10);
 const ENGINE_PAUSE: Duration = Duration::from_millis(250);
 
@@ -102,8 +103,6 @@ struct PendingQueries {
     has_renames: bool,
     restarts: Option<Timestamp>,
     has_waiting: bool,
-    /// At the last query the engine did not respond.
-    is_unreachable: bool,
     /// Sorted by due time.
     exits: VecDeque<Box<ExitQuery>>,
     is_closed: bool,
@@ -145,18 +144,13 @@ impl QueryQueue {
 
     /// The same after the engine did not respond. Returns it if the engine has had its time.
     pub fn again_when_reachable(&self, mut query: Box<ExitQuery>) -> Option<Box<ExitQuery>> {
-        let (now, mut waiting) = (Instant::now(), lock(&self.waiting));
-        waiting.is_unreachable = true;
+        let now = Instant::now();
         if now.saturating_duration_since(query.queried_at) >= ENGINE_IS_AWAITED {
             return Some(query);
         }
         query.due = now + ENGINE_PAUSE;
-        waiting.insert(query);
+        lock(&self.waiting).insert(query);
         None
-    }
-
-    pub fn set_reachable(&self) {
-        lock(&self.waiting).is_unreachable = false;
     }
 
     /// Blocks until a query is due. `None`: the queue was closed.
@@ -179,11 +173,10 @@ impl QueryQueue {
                 return Some(SourceQuery::Waiting);
             }
             let now = Instant::now();
-            let patience = if waiting.is_unreachable { ENGINE_IS_AWAITED } else { END_IS_AWAITED };
             let wait = match waiting.exits.front().map(|query| query.due.saturating_duration_since(now)) {
                 Some(Duration::ZERO) => {
                     return waiting.exits.pop_front().map(|mut query| {
-                        query.is_late = now.saturating_duration_since(query.queried_at) >= patience;
+                        query.is_late = now.saturating_duration_since(query.queried_at) >= ENGINE_IS_AWAITED;
                         SourceQuery::Exit(query)
                     });
                 }
@@ -327,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn end_waits_longer_while_its_engine_does_not_respond_and_not_for_ever() {
+    fn end_waits_while_the_engine_does_not_respond_and_not_for_ever() {
         let queries = QueryQueue::default();
         ["/a", "/b"].iter().for_each(|path| assert!(queries.add(exit(path, path, 1))));
         let next = || match queries.next() {
@@ -340,14 +333,17 @@ mod tests {
         };
         let first = age(next(), END_IS_AWAITED);
         assert!(queries.again_when_reachable(first).is_none());
-        let of_b = next();
+        let of_b = age(next(), END_IS_AWAITED);
         assert_eq!((of_b.target.path.as_str(), of_b.is_late), ("/b", false), "the others are not delayed");
-        assert!(queries.again(of_b).is_none() && next().target.path == "/b");
+        // It waited while the engine did not answer about the first one.
+        assert!(queries.again(of_b).is_none());
+        let of_b = next();
+        assert_eq!((of_b.target.path.as_str(), of_b.is_late), ("/b", false), "it has not been queried in vain");
         let again = next();
         assert_eq!((again.target.path.as_str(), again.is_late), ("/a", false), "the engine may be starting");
-        queries.again_when_reachable(again);
-        queries.set_reachable();
-        assert!(next().is_late, "it responds, and is still late");
+        queries.again_when_reachable(age(again, ENGINE_IS_AWAITED - END_IS_AWAITED - Duration::from_secs(1)));
+        lock(&queries.waiting).exits[0].queried_at -= Duration::from_secs(1);
+        assert!(next().is_late, "the observer has not waited longer");
         queries.add(exit("/c", "c", 1));
         let last = age(next(), ENGINE_IS_AWAITED);
         assert!(queries.again_when_reachable(last).is_some(), "it has had its time");

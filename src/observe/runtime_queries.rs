@@ -224,9 +224,6 @@ impl SourceWorker {
 
     fn exit(&self, runtime: &mut dyn Runtime, query: Box<ExitQuery>) {
         let reply = (!query.is_late).then(|| runtime.exit(&query.target, query.life.ended_at));
-        if reply.as_ref().is_some_and(|reply| *reply != ExitReply::Unreachable) {
-            self.queries.set_reachable();
-        }
         let (done, report) = match reply {
             Some(ExitReply::NotYet) => (self.queries.again(query), EndReport::Runs),
             Some(ExitReply::Unreachable) => (self.queries.again_when_reachable(query), EndReport::Refused),

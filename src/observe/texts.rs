@@ -124,6 +124,14 @@ mod tests {
         assert_eq!((fitting.labels.len(), counts.budget), (39, 61));
     }
 
+    #[test]
+    fn paths_have_room_for_400_bytes_per_allowed_task_and_no_more() {
+        assert!(has_room(0, 1) && has_room(399, 1) && !has_room(400, 1) && !has_room(401, 1));
+        assert!(has_room(1_999_999, 5_000) && !has_room(2_000_000, 5_000));
+        assert!(!has_room(0, 0), "nothing is shown");
+        assert!(has_room(usize::MAX - 1, usize::MAX), "the product has no room in a number");
+    }
+
     proptest! {
         #[test]
         fn observed_texts_are_bounded_and_free_of_terminal_controls(texts in proptest::collection::vec(".{0,300}", 7)) {
@@ -136,7 +144,8 @@ mod tests {
             let all = [fitting.workload, fitting.group, fitting.driver, fitting.user, fitting.image];
             let all = all.into_iter().flatten().chain([fitting.native, fitting.name, fitting.task, fitting.namespace]);
             for text in all {
-                prop_assert!(text.len() <= LONGEST_LABEL_VALUE && !text.chars().any(crate::model::text::steers_a_terminal));
+                prop_assert!(text.len() <= LONGEST_LABEL_VALUE);
+                prop_assert!(!text.chars().any(crate::model::text::steers_a_terminal));
             }
         }
     }

@@ -76,10 +76,12 @@ pub use manager::{
     AwaitedPort, DataRefusal, ExecNote, Fate, GcResult, GcScope, Handle, LaunchedChild, LaunchingJob, Orphan,
     RestartTarget, RestoreError, RunnerError, StoppedJob, Stray, SubmitReply, UnplacedAllocs, Wait, Watchers,
 };
-pub use migration::{has_data, write_migration};
+pub use migration::{MigrationScope, fetch as fetch_migration, has_data, write_migration};
 pub use networks::{AllocNetworks, HostNetworks};
 pub use persistence::{datadir, journal};
 pub use ports::{HostPorts, PortsInUse, UnknownHostNetwork};
+#[doc(hidden)]
+pub use rendering::KeyTree;
 pub use settings::{
     ArtifactConfig, Config, HostNetwork, MigrationConfig, MigrationPeer, NetworkConfig, PeerToken, TemplateConfig,
     bridge_subnet, interface_name,

@@ -137,7 +137,9 @@ proptest! {
 
     /// Both copies at once: something may be lost, and is then said; nothing is invented, and the agent starts.
     #[test]
-    fn damage_everywhere_is_no_panic_and_invents_nothing(hits in prop::collection::vec((any::<u32>(), any::<u32>(), any::<bool>()), 2..12)) {
+    fn damage_everywhere_is_no_panic_and_invents_nothing(
+        hits in prop::collection::vec((any::<u32>(), any::<u32>(), any::<bool>()), 2..12),
+    ) {
         let (files, from, _) = base();
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("state");

@@ -29,9 +29,9 @@ struct DeadlyStore {
 /// `store`, or the one that kills, where the environment asks for it.
 pub fn from_environment(store: Arc<dyn Store>) -> Arc<dyn Store> {
     let Ok(requested) = std::env::var(VARIABLE) else { return store };
-    let (side, at) = requested.split_once(':').expect("a test must say side and number");
-    assert!(matches!(side, "before" | "after"), "a test must say before or after");
-    let at = at.parse().expect("a test must say the number of a commit");
+    let (side, at) = requested.split_once(':').expect("a test must name side and number");
+    assert!(matches!(side, "before" | "after"), "a test must set before or after");
+    let at = at.parse().expect("a test must name the number of a commit");
     Arc::new(DeadlyStore { inner: store, side: side.to_owned(), at, commits: AtomicU64::new(0) })
 }
 

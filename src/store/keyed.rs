@@ -194,7 +194,11 @@ mod tests {
 
         /// Opened again in between, and cut off in its last write: what was committed is there.
         #[test]
-        fn keyed_log_recovers_committed_changes_and_drops_a_torn_end(commits in commits(), reopen in 0_usize..20, cut in 0_usize..60) {
+        fn keyed_log_recovers_committed_changes_and_drops_a_torn_end(
+            commits in commits(),
+            reopen in 0_usize..20,
+            cut in 0_usize..60,
+        ) {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("log");
             let (mut log, state) = KeyedLog::open(&path);

@@ -51,7 +51,8 @@ pub enum StoreError {
     Open { path: PathBuf, message: String },
     /// Written by a newer agent: reading it by guess could start things twice.
     #[error(
-        "the state database in {path} has schema {found}, this agent supports {known}: start the newer agent that wrote it"
+        "the state database in {path} has schema {found}, this agent supports {known}: start the newer agent that \
+         wrote it"
     )]
     Newer { path: PathBuf, found: String, known: u32 },
     #[error("cannot write to the state database: {message}")]

@@ -81,7 +81,7 @@ fn run(requested: &ExecOrders) -> Result<ProgramEnd, String> {
     match identity(requested.main.pid) {
         Ok(Some(found)) if found == requested.main => {}
         Ok(_) => return Err("its task does not run".to_owned()),
-        Err(e) => return Err(format!("cannot look at process {}: {e}", requested.main.pid)),
+        Err(e) => return Err(format!("cannot open process {}: {e}", requested.main.pid)),
     }
     let launched =
         program.launch(confined.as_ref()).map_err(|e| words(start::explain(&orders, confined.as_ref(), e)))?;

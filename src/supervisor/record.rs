@@ -475,7 +475,12 @@ mod tests {
         #[test]
         fn any_bytes_of_kernel_files_survive(
             contents in proptest::collection::vec(
-                prop_oneof![proptest::collection::vec(any::<u8>(), 0..2000).prop_map(Ok), any::<i32>().prop_map(Err)], 0..8)
+                prop_oneof![
+                    proptest::collection::vec(any::<u8>(), 0..2000).prop_map(Ok),
+                    any::<i32>().prop_map(Err),
+                ],
+                0..8,
+            ),
         ) {
             let files: Vec<_> = contents.into_iter().enumerate().map(|(i, c)| (format!("f{i}"), c)).collect();
             let mut slot = encode_end(&end(files.clone()), Vec::new()).unwrap();
@@ -499,7 +504,10 @@ mod tests {
         }
 
         #[test]
-        fn no_garbage_panics(bytes in proptest::collection::vec(any::<u8>(), 0..500), payload in proptest::collection::vec(any::<u8>(), 0..500)) {
+        fn no_garbage_panics(
+            bytes in proptest::collection::vec(any::<u8>(), 0..500),
+            payload in proptest::collection::vec(any::<u8>(), 0..500),
+        ) {
             let _ = open_slot(&START, bytes);
             let _ = decode_end(&payload);
         }

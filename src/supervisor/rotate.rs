@@ -434,7 +434,10 @@ mod tests {
         /// Exact total order and the bound on size, whatever the chunks.
         #[test]
         fn rotated_files_hold_the_end_of_the_stream(
-            chunks in proptest::collection::vec(proptest::collection::vec(prop_oneof![4 => any::<u8>(), 1 => Just(b'\n')], 0..90), 0..40),
+            chunks in proptest::collection::vec(
+                proptest::collection::vec(prop_oneof![4 => any::<u8>(), 1 => Just(b'\n')], 0..90),
+                0..40,
+            ),
             max_files in 1u32..5,
             max_file_bytes in 1u64..100,
             reopen in 0usize..40,

@@ -87,7 +87,7 @@ fn own_directory() -> Result<PathBuf, String> {
     let roots = Roots::default();
     let layout = Layout::detect(&roots).map_err(|e| e.to_string())?;
     let tree = layout.unified().ok_or("there is no unified cgroup tree")?;
-    let own = cgroup::own(&roots).ok_or("/proc/self/cgroup does not say where we are")?;
+    let own = cgroup::own(&roots).ok_or("/proc/self/cgroup does not name the cgroup of this process")?;
     Ok(tree.mount.join(own.relative()))
 }
 

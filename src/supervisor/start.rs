@@ -213,7 +213,8 @@ fn explain_limit(orders: &Orders, index: usize, errno: i32, why: &str) -> String
     match limit.current() {
         Some(here) if errno == libc::EPERM => {
             format!(
-                "{message} (it is {here} here: only CAP_SYS_RESOURCE raises the hard one, and `nofile` goes up to fs.nr_open)"
+                "{message} (it is {here} here: only CAP_SYS_RESOURCE raises the hard one, and `nofile` goes up to \
+                 fs.nr_open)"
             )
         }
         _ => message,

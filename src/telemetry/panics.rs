@@ -45,7 +45,7 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 
 fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it does not say why".to_owned())
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it has no message".to_owned())
 }
 
 /// Ignores poisoning: the panic was reported, and every holder of a lock leaves its data consistent at each step.
@@ -63,7 +63,7 @@ mod tests {
         let error = |result: Result<(), Box<Panic>>| result.unwrap_err().message;
         assert_eq!(error(catch(|| panic!("plain"))), "plain");
         assert_eq!(error(catch(|| panic!("with {}", 1))), "with 1");
-        assert_eq!(error(catch(|| std::panic::panic_any(1))), "it does not say why");
+        assert_eq!(error(catch(|| std::panic::panic_any(1))), "it has no message");
         let nested = catch(|| {
             let inner = catch(|| panic!("inner"));
             assert_eq!(inner.unwrap_err().message, "inner");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::boards::files::{boards, list, text};
 use crate::boards::live::filled_for;
 use crate::boards::promql::names;
-use crate::common::{Agent, AgentOptions, Cgroups, Prometheus, counts_io, is_root, wait_for};
+use crate::common::{Agent, AgentOptions, Cgroups, Prometheus, counts_io, is_root, patience, wait_for};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -66,7 +66,7 @@ fn boards_show_observed_workloads_as_managed_ones_and_failures_as_restarts() {
     observed.limit("", 4 << 30, 64);
     let is = |state: &str| {
         let expected = format!("allostat_task_state{{alloc_id={id:?},state={state:?}}} == 1");
-        wait_for(&expected, LONG, || (!prometheus.query(&expected).is_empty()).then_some(()));
+        wait_for(&expected, LONG * patience(), || (!prometheus.query(&expected).is_empty()).then_some(()));
     };
     for _ in 0..3 {
         // Seen at work by a scrape, then it fails.
@@ -104,7 +104,7 @@ fn boards_show_observed_workloads_as_managed_ones_and_failures_as_restarts() {
     });
     assert!(requested.len() > 50, "{}", requested.len());
     requested.extend(marks);
-    wait_for("every panel", LONG, || {
+    wait_for("every panel", LONG * patience(), || {
         let empty: Vec<_> = requested.iter().filter(|(_, requested)| prometheus.query(requested).is_empty()).collect();
         eprintln!("no data yet: {empty:#?}");
         empty.is_empty().then_some(())

@@ -255,7 +255,7 @@ fn published_port_of_a_container_answers_at_the_address_of_its_alloc() {
     });
     agent.cli(&["stop", alloc["id"].as_str().expect("its ID")]).ok();
     wait_for("its end", long(), || over(&agent, "front"));
-    let refused = TcpStream::connect_timeout(&address, Duration::from_secs(5)).map_err(|error| error.kind());
+    let refused = TcpStream::connect_timeout(&address, long()).map_err(|error| error.kind());
     assert_eq!(refused.err(), Some(std::io::ErrorKind::ConnectionRefused), "its port is closed with it");
     agent.stop();
 }

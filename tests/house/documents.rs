@@ -1,6 +1,6 @@
-//! The documents name what is there: each test, module and file that `docs/nomad-tests.md`, `docs/security.md` and
-//! `docs/attacks.md` give as a proof exists, and so does each place to which `CONTRIBUTING.md` sends contributors who
-//! add something.
+//! The documents name what is there: each test, module and file that `docs/nomad-tests.md`, `docs/security.md`,
+//! `docs/attacks.md` and `docs/guarantees.md` give as a proof exists, and so does each place to which
+//! `CONTRIBUTING.md` sends contributors who add something.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,6 +11,7 @@ use crate::house::source::walk;
 const PAPER: &str = "docs/nomad-tests.md";
 const SECURITY: &str = "docs/security.md";
 const ATTACKS: &str = "docs/attacks.md";
+const GUARANTEES: &str = "docs/guarantees.md";
 const PLACES: &str = "CONTRIBUTING.md";
 /// What can be named: tests and modules with tests, by their whole paths.
 #[derive(Default)]
@@ -119,9 +120,9 @@ fn a_proof_that_is_not_there_is_missed() {
     assert_eq!(missing, ["m::b_…", "n", "src/none.rs", "x::a_b_c", "a_b_…", "idle"]);
 }
 
-/// Of each row of the table of inputs: its line, the input, and the tests in its last column.
-fn inputs(text: &str) -> Vec<(usize, &str, Vec<String>)> {
-    let lines = text.lines().enumerate().skip_while(|(_, line)| !line.starts_with("| input | who can write it |"));
+/// Of each row of the table that begins with `head`: its line, its first cell, and the tests in its fifth and last one.
+fn rows_of<'t>(text: &'t str, head: &str) -> Vec<(usize, &'t str, Vec<String>)> {
+    let lines = text.lines().enumerate().skip_while(|(_, line)| !line.starts_with(head));
     let rows = lines.skip(2).take_while(|(_, line)| line.starts_with('|'));
     rows.map(|(at, line)| {
         let cells: Vec<&str> = line.trim_matches(['|', ' ']).split(" | ").collect();
@@ -131,25 +132,48 @@ fn inputs(text: &str) -> Vec<(usize, &str, Vec<String>)> {
     .collect()
 }
 
+/// Rows of a table of `page` without a test, or with one that does not exist.
+fn unproven(page: &str, rows: &[(usize, &str, Vec<String>)], there: &There) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (line, first, tests) in rows {
+        if tests.is_empty() {
+            wrong.push(format!("{page}:{line}: no test is named for {first:?}"));
+        }
+        let missing = tests.iter().filter(|name| !is_there(name, there));
+        wrong.extend(missing.map(|name| format!("{page}:{line}: there is no test {name}")));
+    }
+    wrong
+}
+
+#[test]
+fn every_guarantee_is_numbered_and_names_tests_that_exist() {
+    const HEAD: &str = "| | guarantee |";
+    let there = there();
+    let text = fs::read_to_string(GUARANTEES).expect("the page must be readable");
+    let rows = rows_of(&text, HEAD);
+    let numbers: Vec<&str> = rows.iter().map(|(_, number, _)| *number).collect();
+    let expected: Vec<String> = (1..=20).map(|number| number.to_string()).collect();
+    assert_eq!(numbers, expected, "{GUARANTEES} has twenty rows");
+    let wrong = unproven(GUARANTEES, &rows, &there);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let table = format!("{HEAD} measured |\n|---|---|\n| 1 | a | b | c | `m::x_…` |\n| 2 | a | b | c | d |\n");
+    let expected = ["p:3: there is no test m::x_…", "p:4: no test is named for \"2\""];
+    assert_eq!(unproven("p", &rows_of(&table, HEAD), &there), expected);
+}
+
 #[test]
 fn every_input_of_the_security_model_names_its_tests() {
+    const HEAD: &str = "| input | who can write it |";
     let there = there();
     let text = fs::read_to_string(SECURITY).expect("the paper must be readable");
-    let inputs = inputs(&text);
+    let inputs = rows_of(&text, HEAD);
     assert!(inputs.len() >= 27, "the table was not found: {}", inputs.len());
-    let mut wrong = Vec::new();
-    for (line, input, tests) in inputs {
-        if tests.is_empty() {
-            wrong.push(format!("{SECURITY}:{line}: no test is named for {input:?}"));
-        }
-        let missing = tests.iter().filter(|name| !is_there(name, &there));
-        wrong.extend(missing.map(|name| format!("{SECURITY}:{line}: there is no test {name}")));
-    }
+    let wrong = unproven(SECURITY, &inputs, &there);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let table = "| input | who can write it | limit | enforced by | test |\n|---|---|---|---|---|\n\
                  | a | b | c | `d` | `m::{x,y_…}` |\n| e | f | g | h |\n\nend";
     let expected = [(3, "a", vec!["m::x".to_owned(), "m::y_…".to_owned()]), (4, "e", vec![])];
-    assert_eq!(self::inputs(table), expected);
+    assert_eq!(rows_of(table, HEAD), expected);
 }
 
 /// A module or a test, or the beginning of its name.

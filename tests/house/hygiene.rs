@@ -1,9 +1,10 @@
 //! Nothing in the repository reveals the machine it was written on.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use crate::house::source::walk;
+use crate::house::source::{Source, sources, walk, without_strings};
 
 /// Homes of people, and places where packages come from on one developer's machine only.
 /// Put together here, so that this file holds none of them itself.
@@ -140,9 +141,28 @@ fn developer_machine_path_is_found_at_its_place() {
     assert!(offences(&files, &["/srv/build-8".to_owned(), "/build-7".to_owned()]).is_empty());
 }
 
+/// Columns of a line.
+const WIDTH: usize = 120;
+
+/// Where the source files are.
+const CODE: [&str; 6] = ["src", "tests", "benches", "examples", "fake-nvml", "xtask"];
+
+/// What `wide` finds in all source files, as `path:line`.
+fn in_code(wide: impl Fn(&str) -> Vec<usize>) -> Vec<String> {
+    let mut found = Vec::new();
+    for top in CODE {
+        walk(Path::new(top), &mut |path| {
+            if path.extension().is_some_and(|e| e == "rs") {
+                let text = std::fs::read_to_string(path).expect("source must be readable");
+                found.extend(wide(&text).into_iter().map(|line| format!("{}:{line}", path.display())));
+            }
+        });
+    }
+    found
+}
+
 /// Comments that are wider than the code. Drawings and tables between fences keep their width.
 fn wide(text: &str) -> Vec<usize> {
-    const WIDTH: usize = 120;
     let (mut found, mut is_fenced) = (Vec::new(), false);
     for (at, line) in text.lines().enumerate() {
         let Some(comment) = line.trim_start().strip_prefix("//") else {
@@ -160,18 +180,47 @@ fn wide(text: &str) -> Vec<usize> {
 
 #[test]
 fn comment_has_at_most_120_columns() {
-    let mut wrong = Vec::new();
-    for top in ["src", "tests", "benches", "examples", "fake-nvml", "xtask"] {
-        walk(Path::new(top), &mut |path| {
-            if path.extension().is_some_and(|e| e == "rs") {
-                let text = std::fs::read_to_string(path).expect("source must be readable");
-                wrong.extend(wide(&text).into_iter().map(|line| format!("{}:{line}", path.display())));
-            }
-        });
-    }
+    let wrong = in_code(wide);
     assert!(wrong.is_empty(), "wrap them:\n{}", wrong.join("\n"));
     let long = "x ".repeat(70);
     assert_eq!(wide(&format!("//! {long}\n//! ```text\n//! {long}\n//! ```\nlet x = 1;\n    // {long}\n")), [1, 6]);
+}
+
+/// Wide lines of code without a part of a string literal.
+fn wide_code(text: &str) -> Vec<usize> {
+    let without = without_strings(text);
+    let is_code = |line: &str| !line.trim_start().starts_with("//");
+    let is_wide = |line: &str, rest: &str| line.chars().count() > WIDTH && line == rest && is_code(line);
+    let lines = text.lines().zip(without.lines()).enumerate();
+    lines.filter(|(_, (line, rest))| is_wide(line, rest)).map(|(at, _)| at + 1).collect()
+}
+
+/// Wide lines outside of tests, whatever they have.
+fn wide_lines(source: &Source) -> BTreeSet<usize> {
+    let lines = source.code().chain(source.texts());
+    lines.filter(|(_, line)| line.chars().count() > WIDTH).map(|(number, _)| number).collect()
+}
+
+#[test]
+fn line_of_code_has_at_most_120_columns() {
+    let mut wrong = in_code(wide_code);
+    let outside_of_tests = |source: &Source| !source.path.ends_with("_tests.rs");
+    for source in sources().into_iter().filter(outside_of_tests) {
+        wrong.extend(wide_lines(&source).into_iter().map(|line| format!("src/{}:{line}", source.path)));
+    }
+    assert!(wrong.is_empty(), "wrap them:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn wide_line_is_found_unless_a_test_needs_it_for_a_string() {
+    let long = "x ".repeat(70);
+    let code = format!(
+        "let a = {long};\nlet b = \"{long}\";\n// {long}\nf(\n  \"{long}\\\n   {long}\",\n  {long},\n  ('\"', {long}));\n"
+    );
+    assert_eq!(wide_code(&code), [1, 7, 8]);
+    let text = format!("{code}#[cfg(test)]\nmod tests {{\n    const A: &str = \"{long}\";\n}}\n");
+    let found: Vec<usize> = wide_lines(&Source::new("model/x.rs".into(), &text)).into_iter().collect();
+    assert_eq!(found, [1, 2, 5, 6, 7, 8]);
 }
 
 /// Places outside of `Cargo.toml` that have the version, each with what stands before it.

@@ -68,7 +68,7 @@ fn links(page: &str) -> Vec<(usize, String)> {
 #[test]
 fn link_of_a_page_leads_to_a_file_and_a_heading() {
     let mut pages: Vec<PathBuf> =
-        ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"].map(PathBuf::from).into();
+        ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md"].map(PathBuf::from).into();
     for top in ["docs", "deploy", "examples"] {
         walk(Path::new(top), &mut |path| {
             pages.extend(path.extension().is_some_and(|e| e == "md").then(|| path.to_owned()))

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use super::language::Exception;
 use super::source::walk;
 
 /// Messages that vary, and why.
@@ -66,7 +67,7 @@ const REQUIRED: &[(&str, &[&str])] = &[
 ];
 
 /// Events about more than one of them, by file and a part of the message, and why.
-const ABOUT_ALL: &[(&str, &str, &str)] = &[
+pub const ABOUT_ALL: &[Exception] = &[
     ("src/observe/journal.rs", "", "the journal has the usage of all sources"),
     ("src/observe/scanner.rs", "", "a cgroup that is scanned has no source yet"),
     ("src/observe/runtime_json.rs", "", "the field `directory` is that of one runtime"),

@@ -12,6 +12,7 @@ mod documents;
 mod drawing;
 mod gate;
 mod hygiene;
+mod job_pages;
 mod language;
 mod links;
 mod logs;

@@ -27,7 +27,7 @@ const OTHER_NAMES: &[(&str, &str)] = &[
 /// `otlp.md` is a page, `agent.hcl` a file of the reader.
 const FILE_ENDINGS: [&str; 5] = ["hcl", "json", "md", "pem", "yml"];
 
-fn pages() -> Vec<(PathBuf, String)> {
+pub fn pages() -> Vec<(PathBuf, String)> {
     let mut paths: Vec<PathBuf> =
         ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"].map(PathBuf::from).into();
     for top in ["docs", "deploy", "examples"] {
@@ -94,30 +94,48 @@ fn setting_that_does_not_exist_is_found_with_its_line() {
     assert_eq!(wrong, [(2, "telemetry.tock".to_owned())]);
 }
 
-/// Code blocks of HCL that begin with a stanza of the configuration, with their first lines.
-fn configurations(page: &str) -> Vec<(usize, String)> {
-    let stanzas: BTreeSet<&str> = SETTINGS.iter().map(|setting| setting.stanza).collect();
-    let (mut found, mut open) = (Vec::new(), None::<(usize, String)>);
+/// A code block of HCL on a page.
+pub struct HclBlock {
+    /// Of its first line of code, from 1.
+    pub line: usize,
+    pub text: String,
+    /// The text of a comment `<!-- refused: ... -->` in the line above the block.
+    pub refused: Option<String>,
+}
+
+/// The code blocks of HCL of a page.
+pub fn hcl_blocks(page: &str) -> Vec<HclBlock> {
+    let (mut found, mut open, mut above) = (Vec::new(), None::<HclBlock>, "");
     for (at, line) in page.lines().enumerate() {
         match &mut open {
-            None if line == "```hcl" => open = Some((at + 2, String::new())),
+            None if line == "```hcl" => {
+                let refused = above.strip_prefix("<!-- refused: ").and_then(|rest| rest.strip_suffix(" -->"));
+                open = Some(HclBlock { line: at + 2, text: String::new(), refused: refused.map(str::to_owned) });
+            }
             Some(_) if line == "```" => found.extend(open.take()),
-            Some((_, text)) => text.push_str(&format!("{line}\n")),
+            Some(block) => block.text.push_str(&format!("{line}\n")),
             None => {}
         }
+        above = line;
     }
-    let is_configuration = |(_, text): &(usize, String)| {
-        let first = text.lines().find(|line| !line.is_empty() && !line.starts_with('#')).unwrap_or_default();
+    found
+}
+
+/// Code blocks of HCL that begin with a stanza of the configuration.
+fn configurations(page: &str) -> Vec<HclBlock> {
+    let stanzas: BTreeSet<&str> = SETTINGS.iter().map(|setting| setting.stanza).collect();
+    let is_configuration = |block: &HclBlock| {
+        let first = block.text.lines().find(|line| !line.is_empty() && !line.starts_with('#')).unwrap_or_default();
         first.strip_suffix(" {").is_some_and(|stanza| stanzas.contains(stanza))
     };
-    found.into_iter().filter(is_configuration).collect()
+    hcl_blocks(page).into_iter().filter(is_configuration).collect()
 }
 
 #[test]
 fn every_configuration_on_a_page_is_read_without_a_problem() {
     let (mut count, mut wrong) = (0, Vec::new());
     for (path, page) in pages() {
-        for (line, text) in configurations(&page) {
+        for HclBlock { line, text, .. } in configurations(&page) {
             count += 1;
             let read = config::read_text("page.hcl", &text, &mut Config::new("/var/lib/allostat".into()));
             if !read.problems.0.is_empty() {

@@ -137,14 +137,20 @@ pub fn has_word(line: &str, word: &str) -> bool {
 
 /// Comments and strings become spaces; lines stay where they are.
 pub fn blank(text: &str) -> String {
-    blanked(text, true)
+    blanked(text, |_| true)
 }
 
 fn without_comments(text: &str) -> String {
-    blanked(text, false)
+    blanked(text, |first| first == '/')
 }
 
-fn blanked(text: &str, with_strings: bool) -> String {
+/// String literals become spaces; comments and characters stay.
+pub fn without_strings(text: &str) -> String {
+    blanked(text, |first| first != '/' && first != '\'')
+}
+
+/// Comments, strings and characters become spaces if `is_blank` holds for their first character.
+fn blanked(text: &str, is_blank: impl Fn(char) -> bool) -> String {
     let chars: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
@@ -173,7 +179,7 @@ fn blanked(text: &str, with_strings: bool) -> String {
             out.push(chars[at]);
             at += 1;
         } else {
-            let is_blank = with_strings || rest[0] == '/';
+            let is_blank = is_blank(rest[0]);
             out.extend(rest[..end].iter().map(|c| if is_blank { space(*c) } else { *c }));
             at += end;
         }

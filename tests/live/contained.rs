@@ -1,10 +1,14 @@
 //! The agent as the first process of a container: what loses its parent is its child.
 
+use std::mem::MaybeUninit;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+
 use crate::common::{Agent, AgentOptions, patience, wait_for};
-use crate::live::work::Work;
+use crate::live::work::{Work, lacks};
 
 /// The parent's pid and the state of a process. Source: `/proc/PID/stat`.
 fn stat(pid: u32) -> Option<(u32, String)> {
@@ -70,7 +74,7 @@ fn first_process_of_a_container_reaps_orphaned_tasks_and_loses_no_exit() {
     agent.assert_nothing_left();
 }
 
-/// What only looks on makes no cgroup, and says why it has none; what an agent that runs things has left stays usable.
+/// An agent without drivers makes no cgroup, and `allostat node` has the reason.
 #[test]
 fn an_agent_that_runs_nothing_makes_no_cgroup() {
     let env = vec![("ALLOSTAT_DRIVERS".to_owned(), "none".to_owned())];
@@ -80,4 +84,51 @@ fn an_agent_that_runs_nothing_makes_no_cgroup() {
     assert!(node.contains("this agent runs nothing"), "{node}");
     assert_eq!(agent.metrics().u64("allostat_capability", &[("feature", "cgroup")]), 0);
     agent.stop();
+}
+
+/// Nor does it make one, or write a file, below a parent that another agent has left. inotify reports both.
+#[test]
+fn an_agent_without_drivers_changes_nothing_below_an_existing_parent() {
+    if let Some(reason) = lacks("memory") {
+        skip_test!(reason);
+    }
+    let env = vec![("ALLOSTAT_DRIVERS".to_owned(), "none".to_owned())];
+    let mut agent = Agent::to_start(AgentOptions { env, ..AgentOptions::default() });
+    agent.cgroups.make("");
+    let kernel = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).expect("a descriptor must be left");
+    let changes = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::CLOSE_WRITE;
+    for directory in agent.cgroups.directories("") {
+        inotify::add_watch(&kernel, &directory, changes).expect("it was made");
+    }
+    let changed = || {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = inotify::Reader::new(&kernel, &mut buffer);
+        let mut names = Vec::new();
+        while let Ok(event) = reader.next() {
+            names.extend(event.file_name().map(|name| name.to_string_lossy().into_owned()));
+        }
+        names
+    };
+    agent.start_again();
+    assert_eq!(changed(), Vec::<String>::new());
+    // One of another process is reported, so one of the agent would have been.
+    agent.cgroups.make("probe");
+    assert!(changed().contains(&"probe".to_owned()));
+    agent.cgroups.remove("probe");
+    agent.terminate();
+    assert!(agent.cgroups.exists(), "the parent is not the agent's");
+}
+
+/// As `docs/security.md` states: the parent of its tasks is there from the start, and is removed with the agent.
+#[test]
+fn an_agent_with_drivers_and_no_job_has_its_parent_cgroup_alone() {
+    if let Some(reason) = lacks("memory") {
+        skip_test!(reason);
+    }
+    let mut agent = Agent::start();
+    assert!(agent.cgroups.exists());
+    assert_eq!(agent.cgroups_left(), Vec::<PathBuf>::new(), "below it is none");
+    assert_eq!(agent.metrics().u64("allostat_capability", &[("feature", "cgroup")]), 1);
+    agent.terminate();
+    assert!(!agent.cgroups.exists(), "it goes with the agent that made it");
 }

@@ -3,12 +3,14 @@
 //! Promise (Measured values): Disk activity, free space, load, memory and swap of the host equal the kernel's files and
 //! `df`
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use crate::common::{Agent, AgentOptions, Exposition, patience, wait_for};
+use crate::common::{Agent, AgentOptions, Exposition, Sample, allostat, is_root, patience, test_dir, wait_for};
 use crate::live::work::fresh_metrics;
 
 /// Everything that is known.
@@ -179,5 +181,48 @@ fn load_memory_and_swap_equal_those_of_the_kernel() {
     let forks = of("/proc/stat", "processes ").expect("every kernel says it");
     let own = metrics.u64("allostat_host_forks_total", &[]);
     assert!(own <= forks && own > forks / 2, "{own} of {forks}");
+    agent.stop();
+}
+
+/// In place of the binary: an agent with another `/proc/loadavg`, in a mount namespace of its own. `None`: it cannot
+/// be made.
+fn with_loadavg(directory: &Path, text: &str) -> Option<PathBuf> {
+    let (file, wrapped) = (directory.join("loadavg"), directory.join("wrapped"));
+    std::fs::write(&file, text).expect("our own file");
+    let mount = format!("mount --make-rprivate / && mount --bind {} /proc/loadavg", file.display());
+    let probe = Command::new("unshare").args(["-m", "sh", "-c", &mount]).output();
+    if !probe.is_ok_and(|probe| probe.status.success()) {
+        return None;
+    }
+    let program = allostat();
+    let script = format!("#!/bin/sh\nexec unshare -m sh -c '{mount} && exec {} \"$@\"' sh \"$@\"\n", program.display());
+    std::fs::write(&wrapped, script).expect("our own file");
+    std::fs::set_permissions(&wrapped, std::fs::Permissions::from_mode(0o755)).expect("our own file");
+    Some(wrapped)
+}
+
+/// Regression: a warning each second, without end.
+///
+/// Promise (Measured values): A host collector that fails at each tick is logged once; its other lines are counted
+#[test]
+fn host_collector_that_fails_at_each_tick_is_logged_once_and_counted() {
+    const FAILURES: u64 = 12;
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let directory = test_dir();
+    let Some(binary) = with_loadavg(directory.path(), "0.5 none none\n") else { skip_test!("cannot-unshare") };
+    let env = vec![("ALLOSTAT_TICK".into(), "200ms".into())];
+    let agent = Agent::with(AgentOptions { binary: Some(binary), env, ..AgentOptions::default() });
+    let of_load = [("collector", "load"), ("reason", "parse")];
+    let failures = || agent.metrics().one("allostat_collector_errors_total", &of_load).map_or(0, Sample::u64);
+    wait_for("failures", Duration::from_secs(30) * patience(), || (failures() >= FAILURES).then_some(()));
+    let suppressed = || agent.metrics().u64("allostat_log_lines_suppressed_total", &[]);
+    wait_for("their count", Duration::from_secs(30) * patience(), || (suppressed() >= FAILURES - 1).then_some(()));
+    let log = agent.log();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("collector failed")).collect();
+    let of_load: Vec<&&str> = lines.iter().filter(|line| line.contains("loadavg, line 1: expected")).collect();
+    assert_eq!(of_load.len(), 1, "{lines:#?}");
+    assert!(agent.metrics().all("allostat_host_load_average", &[]).is_empty(), "no value is known");
     agent.stop();
 }

@@ -64,7 +64,7 @@ fn descriptor_exhaustion_ends_no_task_and_recovery_continues_when_one_is_free() 
     let ended = agent.ends();
     assert_eq!(ended.code(), Some(73), "{}", agent.log());
     assert!(
-        agent.log().contains("an agent needs 128 descriptors to look at what runs, and may have 64"),
+        agent.log().contains("an agent needs 128 descriptors to observe what runs, and may have 64"),
         "{}",
         agent.log()
     );

@@ -8,7 +8,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::commands;
-use crate::common::{Agent, Cgroups, Docker, Sample, is_root, patience, wait_for};
+use crate::common::{Agent, Cgroups, Docker, Exposition, Sample, is_root, patience, unix, wait_for};
+use crate::observed::hostile::peak_kilobytes;
 use crate::observed::spoofed::User;
 
 pub fn long() -> Duration {
@@ -16,7 +17,24 @@ pub fn long() -> Duration {
 }
 pub const MIB: u64 = 1 << 20;
 
-pub fn find(agent: &Agent, id: &str) -> Option<Value> {
+/// What a test reads of an agent: a child of the test, or a unit of systemd.
+pub trait AgentApi {
+    fn json(&self, path: &str) -> Value;
+    fn metrics(&self) -> Exposition;
+}
+
+impl AgentApi for Agent {
+    #[track_caller]
+    fn json(&self, path: &str) -> Value {
+        Agent::json(self, path)
+    }
+    #[track_caller]
+    fn metrics(&self) -> Exposition {
+        Agent::metrics(self)
+    }
+}
+
+pub fn find(agent: &impl AgentApi, id: &str) -> Option<Value> {
     agent.json("/v1/allocs")["allocs"].as_array()?.iter().find(|alloc| alloc["id"] == id).cloned()
 }
 
@@ -435,4 +453,84 @@ fn users_cgroup_with_the_id_of_a_running_container_adds_nothing_to_it() {
     assert_eq!(of_workload(ends), 0.0);
     let at = agent.metrics().all("allostat_alloc_info", &[("alloc_id", "docker:real")])[0].labels["cgroup"].clone();
     assert!(at.contains("/docker/") && at.ends_with(&id), "its own cgroup: {at}");
+}
+
+/// Started through the API of the engine: no command line takes such labels.
+fn start_with_labels(docker: &Docker, name: &str, labels: impl Iterator<Item = (String, String)>) {
+    let body = serde_json::json!({
+        "Image": "bb:1",
+        "Cmd": ["sleep", "1000"],
+        "Labels": labels.collect::<std::collections::BTreeMap<_, _>>(),
+        "HostConfig": { "NetworkMode": "none" },
+    });
+    let post = |target: &str, body: &str| {
+        let answer = unix(&docker.socket, "POST", target, &[("Content-Type", "application/json")], body.as_bytes());
+        answer.expect("the engine answers")
+    };
+    let created = post(&format!("/containers/create?name={name}"), &body.to_string());
+    assert_eq!(created.status, 201, "{}", String::from_utf8_lossy(&created.body));
+    let started = post(&format!("/containers/{name}/start"), "");
+    assert_eq!(started.status, 204, "{}", String::from_utf8_lossy(&started.body));
+}
+
+/// 39 MB are more than the agent takes of an answer. What a second container has is less, and more than the labels of
+/// an alloc may be.
+///
+/// Promise (Observed workloads): 300 labels of 131 kB cost a container its own name, and neither memory nor other names
+#[test]
+fn container_with_300_labels_of_131_kb_costs_its_own_name_alone() {
+    const LONG_LABEL: usize = 131_000;
+    /// Ten of them are long.
+    const FEW: usize = 60;
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    let mut options = docker.observed("docker");
+    let names: Vec<String> = (0..FEW).map(|n| format!("team.{n}")).collect();
+    options.env.push(("ALLOSTAT_OBSERVE_LABELS".to_owned(), names.join(",")));
+    let agent = Agent::with(options);
+    // A name that comes late has the short ID before it.
+    let id_of = |name: &str| {
+        wait_for("the container", long(), || {
+            let allocs = agent.json("/v1/allocs");
+            let named = allocs["allocs"].as_array()?.iter().find(|alloc| alloc["name"] == name)?;
+            named["id"].as_str().map(str::to_owned)
+        })
+    };
+    start_with_labels(&docker, "many", (0..300).map(|n| (format!("team.{n}"), "x".repeat(LONG_LABEL))));
+    let of_few = |(n, name): (usize, String)| {
+        let length = if n < 10 { LONG_LABEL } else { 250 };
+        (name, format!("\u{1b}{}", "x".repeat(length - 1)))
+    };
+    start_with_labels(&docker, "few", names.into_iter().enumerate().map(of_few));
+    docker.run(&["-d", "--name", "plain", "bb:1", "sleep", "1000"]);
+    let [few, plain] = ["few", "plain"].map(id_of);
+    let many = format!("docker:{}", &docker.inspect("many", "{{.Id}}")[..12]);
+    wait_for("the container under its ID", long(), || find(&agent, &many));
+
+    let changed = |reason: &str| agent.metrics().u64("allostat_observed_texts_changed_total", &[("reason", reason)]);
+    wait_for("the counts of changed texts", long(), || {
+        (changed("length") >= FEW as u64 && changed("budget") > 0).then_some(())
+    });
+    let body = agent.get("/metrics");
+    assert!(body.body.len() < 4 << 20, "{} bytes", body.body.len());
+    let body = agent.metrics();
+    for sample in &body.samples {
+        let is_of_docker = sample.labels.get("alloc_id").is_some_and(|id| id.starts_with("docker:"));
+        for (name, value) in &sample.labels {
+            let most = if is_of_docker && name != "cgroup" { 200 } else { 512 };
+            assert!(value.len() <= most && !value.contains('\u{1b}'), "{name}: {} bytes", value.len());
+        }
+    }
+    let labels = |id: &str| -> Vec<usize> {
+        let info = body.all("allostat_alloc_info", &[("alloc_id", id)])[0];
+        info.labels.iter().filter(|(name, _)| name.starts_with("label_")).map(|(_, value)| value.len()).collect()
+    };
+    // The digest is part of the 200 bytes.
+    let few = labels(&few);
+    assert!(few.iter().all(|length| *length == 200) && (30..=40).contains(&few.len()), "8 KiB: {few:?}");
+    assert!(labels(&many).is_empty() && labels(&plain).is_empty());
+    let peak = peak_kilobytes(&agent);
+    assert!(peak < 120 << 10, "{peak} kB");
 }

@@ -6,7 +6,9 @@ use std::process::{Child, Command, Output, Stdio};
 use crate::common::{Agent, AgentOptions, Cgroups, Sample, is_root, part_file, program, wait_for};
 use crate::observed::docker::{MIB, find, long};
 use crate::observed::inside::Inside;
-use crate::observed::situations::{Engine, Situation, assert_as_engine, begin_each, documented, situations};
+use crate::observed::situations::{
+    Engine, Situation, assert_as_engine, assert_names, begin_each, documented, ended, situations,
+};
 
 struct Podman {
     inside: Inside,
@@ -179,7 +181,8 @@ fn as_reported(agent: &Agent, of: &Situation) -> Situation {
     let (killed, code) = of.end.unwrap();
     assert_eq!(killed, "killed");
     let outcome = wait_for(of.is, long(), || {
-        let alloc = find(agent, &format!("podman:{}", of.name))?;
+        // The list has no more than the last exit.
+        let alloc = agent.json(&format!("/v1/allocs/podman:{}", of.name));
         let task = alloc["tasks"].as_object()?.values().next()?.clone();
         let exits = task["exits"].as_array().filter(|exits| exits.len() == of.lives)?;
         exits.last()?["outcome"].as_str().map(str::to_owned)
@@ -190,6 +193,20 @@ fn as_reported(agent: &Agent, of: &Situation) -> Situation {
     // Of what runs again, the alloc has the state of its task.
     let status = if of.state == "dead" { "failed" } else { of.status };
     Situation { end: Some(("error", code)), status, ..of.clone() }
+}
+
+/// Podman has recorded this request before the container ends, which ends only when the test makes a file in its root.
+fn assert_recorded_request_is_reported(podman: &Podman, agent: &Agent) {
+    const SCRIPT: &str = "trap 'while ! [ -e /end ]; do sleep 0.1; done; exit 7' TERM; while true; do sleep 0.1; done";
+    let of = ended("`podman kill`, ends later", "later", SCRIPT, ("killed", 7));
+    let started = podman.start(of.name, of.options, &of.script);
+    assert!(started.status.success(), "{started:?}");
+    wait_for(of.is, long(), || find(agent, &podman.id(of.name)));
+    let killed = podman.podman(&["kill", "--signal", "TERM", of.name]);
+    assert!(killed.status.success(), "{killed:?}");
+    assert_eq!(podman.inspect(of.name, "{{.State.Status}}"), "running");
+    std::fs::write(podman.inside.rootfs().join("end"), "").unwrap();
+    assert_as_engine(podman, agent, &of);
 }
 
 /// Promise (Observed workloads): A container of a real Podman in each documented situation is shown as its `inspect`
@@ -218,5 +235,7 @@ fn container_of_podman_in_each_documented_situation_is_as_its_inspect_has_it() {
         let is_requested = REQUESTED.contains(&of.name);
         assert_as_engine(&podman, &agent, &if is_requested { as_reported(&agent, of) } else { of.clone() });
     }
+    assert_names(&podman, &agent, &[("shop-web-1", "shop")]);
+    assert_recorded_request_is_reported(&podman, &agent);
     agent.stop();
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::docker::{find, long};
+use super::docker::{AgentApi, find, long};
 use crate::common::{Agent, Docker, Sample, is_root, wait_for};
 
 const DOCS: &str = include_str!("../../docs/observed.md");
@@ -174,7 +174,7 @@ fn state_of(status: &str) -> Option<&'static str> {
 }
 
 /// As its `inspect` has it.
-pub fn assert_as_engine<E: Engine>(engine: &E, agent: &Agent, of: &Situation) {
+pub fn assert_as_engine<E: Engine>(engine: &E, agent: &impl AgentApi, of: &Situation) {
     let Situation { is, name, status, state, end, lives, .. } = of;
     let id = engine.id(name).replace('/', "%2F");
     let task = |alloc: &Value| alloc["tasks"].as_object().and_then(|tasks| tasks.values().next().cloned());
@@ -210,12 +210,12 @@ pub fn assert_as_engine<E: Engine>(engine: &E, agent: &Agent, of: &Situation) {
 }
 
 /// Brings all of them about at once.
-pub fn assert_each_as_engine<E: Engine>(engine: &E, agent: &Agent, all: &[Situation]) {
+pub fn assert_each_as_engine<E: Engine>(engine: &E, agent: &impl AgentApi, all: &[Situation]) {
     begin_each(engine, agent, all);
     all.iter().for_each(|of| assert_as_engine(engine, agent, of));
 }
 
-pub fn begin_each<E: Engine>(engine: &E, agent: &Agent, all: &[Situation]) {
+pub fn begin_each<E: Engine>(engine: &E, agent: &impl AgentApi, all: &[Situation]) {
     for Situation { is, name, options, script, .. } in all {
         let started = engine.start(name, options, script);
         assert!(started.status.success(), "{is}: {started:?}");
@@ -230,6 +230,27 @@ pub fn begin_each<E: Engine>(engine: &E, agent: &Agent, all: &[Situation]) {
             assert!(done.status.success(), "{is}: {done:?}");
         }
     }
+}
+
+/// `workloads`: containers with the workload of each. A new name is followed, and the workload stays.
+pub fn assert_names<E: Engine>(engine: &E, agent: &impl AgentApi, workloads: &[(&str, &str)]) {
+    for (name, workload) in workloads {
+        let alloc = find(agent, &engine.id(name)).expect("it is shown");
+        assert_eq!(alloc["job"], *workload, "{alloc:#}");
+    }
+    let is_renamed = || find(agent, &engine.id("renamed")).filter(|alloc| alloc["name"] == "renamed-now");
+    let renamed = wait_for("its new name", long(), is_renamed);
+    assert_eq!(renamed["job"], "renamed", "it is counted in the workload in which it began");
+}
+
+/// When each of these began. `None`: one of them is not shown.
+pub fn start_times<E: Engine>(engine: &E, agent: &impl AgentApi, all: &[&Situation]) -> Option<Vec<f64>> {
+    let body = agent.metrics();
+    let start = |of: &&Situation| {
+        let labels = [("alloc_id", &*engine.id(of.name))];
+        body.one("allostat_task_start_time_seconds", &labels).map(Sample::f64)
+    };
+    all.iter().map(start).collect()
 }
 
 /// The row of a situation in the table below this heading.
@@ -362,11 +383,7 @@ fn container_in_each_documented_situation_is_shown_as_docker_inspect_has_it() {
 
     assert_waits_for_its_restart(&docker, &agent);
 
-    let of = |name: &str| find(&agent, &format!("docker:{name}")).expect("it is shown");
-    assert_eq!([of("shop-web-1"), of("search.1.x2")].map(|alloc| alloc["job"].clone()), ["shop", "search"]);
-    let is_renamed = || find(&agent, "docker:renamed").filter(|alloc| alloc["name"] == "renamed-now");
-    let renamed = wait_for("its new name", long(), is_renamed);
-    assert_eq!(renamed["job"], "renamed", "it is counted in the workload in which it began");
+    assert_names(&docker, &agent, &[("shop-web-1", "shop"), ("search.1.x2", "search")]);
     let limit = || {
         let labels = [("alloc_id", "docker:updates")];
         agent.metrics().one("allostat_task_memory_limit_bytes", &labels).map(Sample::f64)
@@ -386,21 +403,13 @@ fn container_in_each_documented_situation_is_shown_as_docker_inspect_has_it() {
 
     // A restart of the agent ends none and begins none. An engine without live restore stops all of them as it starts.
     let runs: Vec<&Situation> = all.iter().filter(|of| of.status == "running").collect();
-    let began = |agent: &Agent| {
-        let body = agent.metrics();
-        let of = |of: &&Situation| {
-            let labels = [("alloc_id", &*format!("docker:{}", of.name))];
-            body.one("allostat_task_start_time_seconds", &labels).map(Sample::f64)
-        };
-        runs.iter().map(of).collect::<Option<Vec<f64>>>()
-    };
     for is in ["restart of the agent, of what runs", "kill and start of the engine, without live restore"] {
         documented(HEADING, is);
     }
-    let before = wait_for("their start times", long(), || began(&agent));
+    let before = wait_for("their start times", long(), || start_times(&docker, &agent, &runs));
     agent.terminate();
     agent.start_again();
-    assert_eq!(wait_for("the same start times", long(), || began(&agent)), before);
+    assert_eq!(wait_for("the same start times", long(), || start_times(&docker, &agent, &runs)), before);
     runs.iter().for_each(|of| assert_as_engine(&docker, &agent, of));
     assert_is_found_waiting(&docker, &mut agent);
     let resumed = docker.docker(&["unpause", "paused"]);

@@ -72,6 +72,8 @@ fn each_runtimes_cgroups_are_recognised() {
             "",
         ),
         ("/system.slice/crio.service/kubepods-pod{uuid_}.slice:crio:{id}", Kubernetes, UUID, SHORT, ""),
+        // crun and youki make it at the root.
+        ("/kubepods-pod{uuid_}.slice:cri-containerd:{id}", Kubernetes, UUID, SHORT, ""),
         (
             "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{uuid_}.slice/cri-containerd-{id}.scope",
             Kubernetes,

@@ -28,15 +28,16 @@ fn job(name: &str, delay: u32, group: &str, count: u32, tasks: &[String]) -> Str
     format!("job {name:?} {{\n type = {kind:?}\n group {group:?} {{\n count = {count}\n {restart}\n {tasks} }}\n}}\n")
 }
 
-/// Pages in the cache, pictures that are made smaller at a quota and written, something that leaks, something that
-/// gives up now and then.
+/// Pages in the cache beside a log that grows, pictures that are made smaller at a quota and written, something that
+/// leaks, something that gives up now and then.
 ///
-/// The limit on writing is far off: only with one on its disk does cgroup v1 count who writes.
+/// The limits on writing are far off: only with one on its disk does cgroup v1 count who writes.
 pub fn shop() -> String {
     let (own, work) = (allostat().display().to_string(), workload().display().to_string());
     let resize = format!("while true; do {work} burn 4000 1; sleep 3; {work} touch 40 2500; {work} write 24 .; done");
+    let serve = format!("{work} cache 70 100000000 . & while true; do {work} write 1 .; sleep 1; done");
     let tasks = [
-        task("frontend", &[&work, "cache", "70", "100000000", "."], "", "memory = 128\n cpu = 300"),
+        task("frontend", &["/bin/sh", "-c", &serve], "io_write_bps = 1000000000", "memory = 128\n cpu = 300"),
         task(
             "resizer",
             &["/bin/sh", "-c", &resize],

@@ -2,8 +2,8 @@
 //! Prometheus scrapes them, and the page in `xtask/pictures` draws each board by Grafana's own components in a real
 //! browser; the agent's page, `top` and the demo beside them. No test: `cargo xtask pictures` runs it.
 //!
-//! A second Prometheus scrapes the same agents under the names of twenty hosts: that is what the board of the fleet is
-//! for.
+//! A second Prometheus scrapes the same agents under the names of twenty hosts, for the boards of many hosts: fleet,
+//! lifecycle, GPUs and agents.
 //!
 //! ```text
 //! ALLOSTAT_PICTURES          where the page and its packages are
@@ -128,7 +128,9 @@ fn main() -> ExitCode {
         let cut =
             (*stem == "allostat-allocs").then(|| json!({"file": root.join("docs/board.png"), "from": 26, "to": 55}));
         let (server, every) = match *stem {
-            "allostat-fleet" => (&fleet, FLEET_SCRAPED_EACH_SECONDS),
+            "allostat-fleet" | "allostat-lifecycle" | "allostat-gpu" | "allostat-agent" => {
+                (&fleet, FLEET_SCRAPED_EACH_SECONDS)
+            }
             _ => (&prometheus, SCRAPED_EACH_SECONDS),
         };
         let file = root.join("dashboards").join(format!("{stem}.json"));
@@ -137,6 +139,7 @@ fn main() -> ExitCode {
     };
     let page_of_the_agent = json!({
         "file": root.join("docs/page.png"), "url": format!("http://{}/", web.address), "width": 1400, "height": 690,
+        "seconds": 10, "columns": ["throttled", "io"],
     });
     let requested = json!({
         "out": out, "from": now - seconds * 1000, "to": now, "boards": pictures().iter().map(board).collect::<Vec<_>>(),

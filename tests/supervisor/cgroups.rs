@@ -113,5 +113,5 @@ fn a_fresh_cgroup_has_nothing_of_the_one_before() {
     child.wait().unwrap();
     assert_eq!(cgroup.pids().unwrap(), Vec::<u32>::new());
     assert_eq!(parent.read("pids", "again", "pids.max").unwrap().trim(), "max");
-    cgroup.remove(Duration::from_secs(2)).unwrap();
+    cgroup.remove(Duration::from_secs(2) * patience()).unwrap();
 }

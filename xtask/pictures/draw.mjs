@@ -5,8 +5,9 @@
 //                                 "chosen": {VARIABLE: "how its text begins"}, "empty": [TITLE],
 //                                 "cut": {"file": PATH, "from": ROW, "to": ROW}}],
 //                     "screens": [{"file": PATH, "command": SHELL, "columns": N, "rows": N, "seconds": N}],
-//                     "pages": [{"file": PATH, "url": URL, "width": N, "height": N}]}'
+//                     "pages": [{"file": PATH, "url": URL, "width": N, "height": N, "seconds": N, "columns": [NAME]}]}'
 //
+// A page polls its server for `seconds`, and then until some row has a number in each of `columns`.
 // It says of each panel how many series came. It ends with 1 where one failed, or was empty and is not in `empty`, or the other way round.
 // Of each board that is drawn without such a fault, the hash of its JSON goes into `drawn.sha256`, beside the pictures.
 
@@ -16,6 +17,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "no
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
 import sharp from "sharp";
 import { build } from "vite";
 
@@ -54,26 +56,56 @@ const server = createServer(async (request, response) => {
 });
 await new Promise((ready) => server.listen(0, "127.0.0.1", ready));
 
-/** One run of Chromium: `take` gets its picture, and what `ready` gave. */
-async function shoot(url, width, height, ready, take) {
+const late = (url) => new Promise((_, reject) => setTimeout(() => reject(new Error(`no picture of ${url} within five minutes`)), 300_000).unref());
+
+/** A Chromium with a profile of its own, which ends with `use`. `flags`: those of this run; they get the file for its picture. */
+async function chromium({ width, height, stdio, flags }, use) {
   const profile = mkdtempSync(join(tmpdir(), "draw-"));
   const shot = join(profile, "shot.png");
-  const flags = [
+  const all = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--hide-scrollbars", `--user-data-dir=${profile}`, `--window-size=${width},${height}`, "--virtual-time-budget=30000",
-    `--screenshot=${shot}`, url,
+    "--disable-sync", "--hide-scrollbars", `--user-data-dir=${profile}`, `--window-size=${width},${height}`, ...flags(shot),
   ];
-  const browser = spawn(process.env.CHROMIUM ?? "chromium", flags, { stdio: "ignore" });
+  const browser = spawn(process.env.CHROMIUM ?? "chromium", all, { stdio });
   const ended = new Promise((resolve, reject) => browser.on("exit", resolve).on("error", reject));
-  const late = new Promise((_, reject) => setTimeout(() => reject(new Error(`no picture of ${url} within five minutes`)), 300_000).unref());
   try {
-    const [report] = await Promise.race([Promise.all([ready, ended]), late]);
-    return await take(shot, report);
+    return await use({ browser, ended, shot });
   } finally {
     browser.kill();
     await ended.catch(() => {});
     rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
   }
+}
+
+/** A page in virtual time, which runs ahead of its server: `take` gets its picture, and what `ready` gave. */
+async function shoot(url, width, height, ready, take) {
+  const flags = (shot) => ["--virtual-time-budget=30000", `--screenshot=${shot}`, url];
+  return chromium({ width, height, stdio: "ignore", flags }, async ({ ended, shot }) => {
+    const [report] = await Promise.race([Promise.all([ready, ended]), late(url)]);
+    return take(shot, report);
+  });
+}
+
+/** Calls of the DevTools protocol: requests go to descriptor 3, answers come from 4, each ends with a zero byte. */
+function devtools(browser) {
+  const [requests, answers] = browser.stdio.slice(3);
+  const calls = new Map();
+  let last = 0, rest = "";
+  // The end of the browser is an error of its own.
+  requests.on("error", () => {});
+  answers.setEncoding("utf8").on("data", (part) => {
+    const messages = (rest + part).split("\0");
+    rest = messages.pop();
+    for (const { id, result, error } of messages.map((text) => JSON.parse(text))) {
+      if (error) calls.get(id)?.reject(new Error(error.message));
+      else calls.get(id)?.resolve(result);
+      calls.delete(id);
+    }
+  });
+  return (method, params, sessionId) => new Promise((resolve, reject) => {
+    calls.set(++last, { resolve, reject });
+    requests.write(`${JSON.stringify({ id: last, method, params, sessionId })}\0`);
+  });
 }
 
 /** What one of our pages reported, and its pictures: of the whole page, unless a cut is given. */
@@ -153,11 +185,34 @@ async function screen(it) {
   return 0;
 }
 
-/** As its server serves it. */
-async function page({ file, url, width, height }) {
-  const png = await shoot(url, width, height, null, (shot) => small(shot, { left: 0, top: 0, width, height }));
-  writeFileSync(file, png);
-  console.log(`${basename(file, ".png")}: ${png.length} bytes`);
+/** As its server serves it: in real time, so that it has the rates between two readings. */
+async function page({ file, url, width, height, seconds, columns }) {
+  const filled = `${JSON.stringify(columns)}.every((name) => [...document.querySelectorAll("td.c-" + name)].some((cell) => /[1-9]/.test(cell.textContent)))`;
+  const stdio = ["ignore", "ignore", "ignore", "pipe", "pipe"];
+  await chromium({ width, height, stdio, flags: () => ["--remote-debugging-pipe"] }, async ({ browser, ended, shot }) => {
+    const call = devtools(browser);
+    const drawn = async () => {
+      const { targetId } = await call("Target.createTarget", { url: "about:blank" });
+      const { sessionId } = await call("Target.attachToTarget", { targetId, flatten: true });
+      await call("Emulation.setDeviceMetricsOverride", { width, height, deviceScaleFactor: 1, mobile: false }, sessionId);
+      await call("Emulation.setFocusEmulationEnabled", { enabled: true }, sessionId);
+      await call("Page.navigate", { url }, sessionId);
+      await pause(seconds * 1000);
+      for (let tries = 0; ; tries++) {
+        const { result } = await call("Runtime.evaluate", { expression: filled, returnByValue: true }, sessionId);
+        if (result.value === true) break;
+        if (tries === 240) throw new Error(`for a minute no row had a number in one of these columns: ${columns.join(", ")}`);
+        await pause(250);
+      }
+      const { data } = await call("Page.captureScreenshot", { format: "png" }, sessionId);
+      writeFileSync(shot, Buffer.from(data, "base64"));
+    };
+    const early = ended.then(() => { throw new Error("the browser ended before its picture was taken"); });
+    await Promise.race([drawn(), early, late(url)]);
+    const png = await small(shot, { left: 0, top: 0, width, height });
+    writeFileSync(file, png);
+    console.log(`${basename(file, ".png")}: ${png.length} bytes`);
+  });
   return 0;
 }
 

@@ -75,7 +75,8 @@ exports! {
     };
     value nvmlDeviceGetPerformanceState() -> c_uint = |at| known(at.whole()?.performance_state.as_ref());
     value nvmlDeviceGetComputeMode() -> c_uint = |at| Ok(at.whole()?.compute_mode);
-    value nvmlDeviceGetCurrentClocksThrottleReasons() -> c_ulonglong = |at| known(at.whole()?.throttle_reasons.as_ref());
+    value nvmlDeviceGetCurrentClocksThrottleReasons() -> c_ulonglong =
+        |at| known(at.whole()?.throttle_reasons.as_ref());
     value nvmlDeviceGetCurrentClocksEventReasons() -> c_ulonglong = |at| known(at.whole()?.throttle_reasons.as_ref());
     value nvmlDeviceGetSupportedClocksThrottleReasons() -> c_ulonglong = |at| {
         known(at.whole()?.throttle_reasons_supported.as_ref())
@@ -102,7 +103,8 @@ exports! {
     };
 
     value nvmlDeviceGetCurrPcieLinkGeneration() -> c_uint = |at| known(at.whole()?.pcie.as_ref()).map(|p| p.generation);
-    value nvmlDeviceGetMaxPcieLinkGeneration() -> c_uint = |at| known(at.whole()?.pcie.as_ref()).map(|p| p.max_generation);
+    value nvmlDeviceGetMaxPcieLinkGeneration() -> c_uint =
+        |at| known(at.whole()?.pcie.as_ref()).map(|p| p.max_generation);
     value nvmlDeviceGetCurrPcieLinkWidth() -> c_uint = |at| known(at.whole()?.pcie.as_ref()).map(|pcie| pcie.width);
     value nvmlDeviceGetMaxPcieLinkWidth() -> c_uint = |at| known(at.whole()?.pcie.as_ref()).map(|pcie| pcie.max_width);
     value nvmlDeviceGetPcieReplayCounter() -> c_uint = |at| known(at.whole()?.pcie.as_ref()).map(|pcie| pcie.replays);

@@ -34,7 +34,8 @@ macro_rules! export {
     (both $name:ident($($argument:ident: $type:ty),*) -> $out:ty = $answer:expr) => {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(device: Handle, $($argument: $type,)* first: *mut $out, second: *mut $out) -> Code {
-            let answer: fn(&crate::state::ResolvedTarget $(, $type)*) -> Result<[$out; 2], crate::codes::Code> = $answer;
+            let answer: fn(&crate::state::ResolvedTarget $(, $type)*) -> Result<[$out; 2], crate::codes::Code> =
+                $answer;
             crate::state::call(stringify!($name), crate::abi::frame::handle(device), |found| {
                 let [one, other] = answer(found $(, $argument)*)?;
                 // SAFETY: the caller gives a place for each value, or null.
@@ -55,7 +56,8 @@ macro_rules! export {
     (list $name:ident($($argument:ident: $type:ty),*) -> $out:ty = $answer:expr) => {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(device: Handle, $($argument: $type,)* count: *mut c_uint, items: *mut $out) -> Code {
-            let answer: fn(&crate::state::ResolvedTarget $(, $type)*) -> Result<Vec<$out>, crate::codes::Code> = $answer;
+            let answer: fn(&crate::state::ResolvedTarget $(, $type)*) -> Result<Vec<$out>, crate::codes::Code> =
+                $answer;
             crate::state::call(stringify!($name), crate::abi::frame::handle(device), |found| {
                 // SAFETY: the caller gives a place for the count, or null.
                 unsafe { crate::abi::frame::claim(count, found.claimed)? }

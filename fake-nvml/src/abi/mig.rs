@@ -10,7 +10,8 @@ use crate::state::{ResolvedTarget, call, state};
 
 exports! {
     both nvmlDeviceGetMigMode() -> c_uint = |at| mig(at).map(|mig| [mig.enabled.into(), mig.pending.into()]);
-    value nvmlDeviceGetMaxMigDeviceCount() -> c_uint = |at| Ok(at.device()?.mig.as_ref().map_or(0, |mig| mig.max_instances));
+    value nvmlDeviceGetMaxMigDeviceCount() -> c_uint =
+        |at| Ok(at.device()?.mig.as_ref().map_or(0, |mig| mig.max_instances));
     value nvmlDeviceIsMigDeviceHandle() -> c_uint = |at| {
         at.device()?;
         Ok(at.instance().is_some().into())

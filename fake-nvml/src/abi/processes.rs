@@ -10,8 +10,10 @@ use crate::state::{ResolvedTarget, call};
 
 exports! {
     list nvmlDeviceGetComputeRunningProcesses() -> ProcessInfoV1 = |at| compute(at).map(oldest);
-    list nvmlDeviceGetGraphicsRunningProcesses() -> ProcessInfoV1 = |at| list_processes(at, |device| &device.graphics).map(oldest);
-    list nvmlDeviceGetMPSComputeRunningProcesses() -> ProcessInfoV1 = |at| list_processes(at, |device| &device.mps).map(oldest);
+    list nvmlDeviceGetGraphicsRunningProcesses() -> ProcessInfoV1 =
+        |at| list_processes(at, |device| &device.graphics).map(oldest);
+    list nvmlDeviceGetMPSComputeRunningProcesses() -> ProcessInfoV1 =
+        |at| list_processes(at, |device| &device.mps).map(oldest);
     list nvmlDeviceGetComputeRunningProcesses_v2() -> ProcessInfo = compute;
     list nvmlDeviceGetComputeRunningProcesses_v3() -> ProcessInfo = compute;
     list nvmlDeviceGetGraphicsRunningProcesses_v2() -> ProcessInfo = |at| list_processes(at, |device| &device.graphics);
@@ -21,7 +23,8 @@ exports! {
 
     value nvmlDeviceGetAccountingMode() -> c_uint = |at| Ok(accounting(at)?.enabled.into());
     value nvmlDeviceGetAccountingBufferSize() -> c_uint = |at| Ok(accounting(at)?.buffer_size);
-    list nvmlDeviceGetAccountingPids() -> c_uint = |at| Ok(accounted(at)?.processes.iter().map(|one| one.pid).collect());
+    list nvmlDeviceGetAccountingPids() -> c_uint =
+        |at| Ok(accounted(at)?.processes.iter().map(|one| one.pid).collect());
     value nvmlDeviceGetAccountingStats(pid: c_uint) -> AccountingStats = accounting_stats;
 }
 

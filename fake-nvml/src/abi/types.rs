@@ -44,9 +44,20 @@ structs! {
         free = free: c_ulonglong,
         used = used: c_ulonglong,
     }
-    Bar1 = nvmlBAR1Memory_t { total = bar1Total: c_ulonglong, free = bar1Free: c_ulonglong, used = bar1Used: c_ulonglong }
-    Temperature = nvmlTemperature_t { version = version: c_uint, sensor = sensorType: c_uint, celsius = temperature: c_int }
-    ViolationTime = nvmlViolationTime_t { reference = referenceTime: c_ulonglong, violation = violationTime: c_ulonglong }
+    Bar1 = nvmlBAR1Memory_t {
+        total = bar1Total: c_ulonglong,
+        free = bar1Free: c_ulonglong,
+        used = bar1Used: c_ulonglong,
+    }
+    Temperature = nvmlTemperature_t {
+        version = version: c_uint,
+        sensor = sensorType: c_uint,
+        celsius = temperature: c_int,
+    }
+    ViolationTime = nvmlViolationTime_t {
+        reference = referenceTime: c_ulonglong,
+        violation = violationTime: c_ulonglong,
+    }
     ProcessInfo = nvmlProcessInfo_t {
         pid = pid: c_uint,
         memory = usedGpuMemory: c_ulonglong,

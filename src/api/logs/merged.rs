@@ -277,14 +277,16 @@ mod tests {
             write(dir.path(), &pieces, false);
             let records: Vec<u8> = recorded
                 .iter()
-                .flat_map(|(stream, file, bytes)| OrderRecord { nanos: 1, stream: *stream, place: (*file, *bytes) }.bytes())
+                .map(|(stream, file, bytes)| OrderRecord { nanos: 1, stream: *stream, place: (*file, *bytes) })
+                .flat_map(|record| record.bytes())
                 .collect();
             std::fs::write(dir.path().join("t.order.0"), records).unwrap();
             let all = shown(&read_merged(dir.path(), "t", START).unwrap().body);
             for stream in [0, 1] {
                 let prefix = format!("{}:", stream + 1);
                 let came: String = all.iter().filter_map(|run| run.strip_prefix(&prefix)).collect();
-                let expected: String = written.iter().filter(|(s, _)| *s == stream).map(|(_, text)| text.as_str()).collect();
+                let of_stream = written.iter().filter(|(s, _)| *s == stream);
+                let expected: String = of_stream.map(|(_, text)| text.as_str()).collect();
                 prop_assert_eq!(came, expected);
             }
         }

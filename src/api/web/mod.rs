@@ -290,7 +290,8 @@ impl Gate {
             && scheme.eq_ignore_ascii_case("bearer")
         {
             if !guest.is_secured() && !from_here {
-                let message = "this token came as plain text, so others may have read it: make another one, and use it over https";
+                let message = "this token came as plain text, so others may have read it: make another one, and use it \
+                               over https";
                 return Err(refused(AccessRefusal::TokenInClear, message));
             }
             return match tokens.current().has(token.trim()) {

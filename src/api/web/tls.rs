@@ -24,10 +24,12 @@ use crate::jobspec::diagnostic::{Diagnostic, Diagnostics, Severity, SourceText};
 use crate::telemetry::access::AccessRefusal;
 use crate::telemetry::chain;
 
-const IS_AUTHORITY: &str = "this certificate is one of an authority (basicConstraints CA:TRUE): clients believe it only where it is named as \
-                            their CA itself; create it with -addext basicConstraints=critical,CA:FALSE";
-const HAS_NO_NAME: &str = "this certificate has no name in a subjectAltName: Prometheus and most clients refuse it, and commands take it \
-                           only where it is named as their CA itself; create it with -addext subjectAltName=DNS:NAME";
+const IS_AUTHORITY: &str = "this certificate is one of an authority (basicConstraints CA:TRUE): clients believe it \
+                            only where it is named as their CA itself; create it with -addext \
+                            basicConstraints=critical,CA:FALSE";
+const HAS_NO_NAME: &str = "this certificate has no name in a subjectAltName: Prometheus and most clients refuse it, \
+                           and commands take it only where it is named as their CA itself; create it with -addext \
+                           subjectAltName=DNS:NAME";
 
 /// How a connection is secured.
 #[derive(Debug)]

@@ -187,7 +187,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn screen_of_any_size_takes_what_fits(width in 1_u16..120, height in 1_u16..40, rows in 0_usize..9, events in 0_usize..50) {
+        fn screen_of_any_size_takes_what_fits(
+            width in 1_u16..120,
+            height in 1_u16..40,
+            rows in 0_usize..9,
+            events in 0_usize..50,
+        ) {
             drawn(&scene(rows, events), width, height);
         }
     }

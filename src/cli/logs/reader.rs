@@ -46,19 +46,17 @@ impl LogReader {
         let answer = request(&format!("{}?stream={stream}{from}", self.base))?;
         let odd = |why: &str| CliError::failed(why).hint("is the agent of another version?");
         let number = |name: &str| answer.header(name).and_then(|v| v.parse::<u64>().ok());
-        let place = answer
-            .header("x-allostat-place")
-            .ok_or_else(|| odd("the answer does not say where in the log it stands"))?;
+        let place = answer.header("x-allostat-place").ok_or_else(|| odd("the answer has no position in the log"))?;
         let parts: Option<Vec<u64>> = place.split(['.', '_']).map(|part| part.parse().ok()).collect();
         let parts = parts.filter(|parts| !parts.is_empty());
-        let parts = parts.ok_or_else(|| odd("the answer does not say where in the log it stands"))?;
+        let parts = parts.ok_or_else(|| odd("the answer has no position in the log"))?;
         let left = match self.stream {
             Some(_) => number("x-allostat-size")
                 .zip(number("x-allostat-next-offset"))
                 .map(|(size, next)| size.saturating_sub(next)),
             None => number("x-allostat-left"),
         };
-        let left = left.ok_or_else(|| odd("the answer does not say how much of the log is left"))?;
+        let left = left.ok_or_else(|| odd("the answer has no size of the rest of the log"))?;
         let runs = match self.stream {
             Some(stream) => vec![(usize::from(stream == "stderr"), answer.body.to_vec())],
             None => runs(&answer.body).ok_or_else(|| odd("the answer holds no streams"))?,

@@ -87,7 +87,8 @@ impl JobFile {
                     *change = (*change).max(megabytes);
                 }
                 None => remarks.push(format!(
-                    "{name}: the file has no number there to change; in the task:\n  resources {{\n    {word} = {megabytes}\n  }}"
+                    "{name}: the file has no number there to change; in the task:\n  resources {{\n    \
+                     {word} = {megabytes}\n  }}"
                 )),
             }
         }

@@ -80,7 +80,7 @@ pub fn run(feed: TopFeed, choice: TableOptions, interval: Duration, paint: Paint
     };
     loop {
         screen.draw(|buffer| live.draw(buffer))?;
-        let mut next = message.recv().map_err(|_| CliError::failed("what looks has ended"))?;
+        let mut next = message.recv().map_err(|_| CliError::failed("the thread that reads has ended"))?;
         // What came together is drawn together.
         loop {
             match live.take(next) {

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
-use tracing::{debug, error, info, warn};
 
 use crate::model::text::log_text;
 use crate::telemetry::limit::Limiter;
@@ -118,17 +117,17 @@ impl PluginOutput {
     fn may(&self) -> bool {
         let (mut limiter, now) = (lock(&self.limiter), Instant::now());
         for suppressed in limiter.drain(now) {
-            warn!(plugin = %self.plugin, lines = suppressed.lines, "device plugin output suppressed");
+            tracing::warn!(plugin = %self.plugin, lines = suppressed.lines, "device plugin output suppressed");
         }
         limiter.pass(&(), now)
     }
     fn log(&self, level: &str, line: &str) {
         let plugin = &self.plugin;
         match level {
-            "error" => error!(%plugin, line, "device plugin output"),
-            "warn" => warn!(%plugin, line, "device plugin output"),
-            "info" => info!(%plugin, line, "device plugin output"),
-            _ => debug!(%plugin, line, "device plugin output"),
+            "error" => tracing::error!(%plugin, line, "device plugin output"),
+            "warn" => tracing::warn!(%plugin, line, "device plugin output"),
+            "info" => tracing::info!(%plugin, line, "device plugin output"),
+            _ => tracing::debug!(%plugin, line, "device plugin output"),
         }
     }
 

@@ -7,7 +7,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-use tracing::warn;
 
 use crate::devices::plugin::{
     DevicePlugin, PluginError, PluginFault, PluginReport, PluginReports, StopSignal, log_unsupported,
@@ -105,7 +104,7 @@ impl PluginFeed {
 
     /// Marks all devices as unhealthy. A plugin that never listed any reports an empty list.
     fn fail(&self, error: &PluginError) {
-        warn!(plugin = self.plugin.name(), fault = error.fault.as_str(), %error, "device plugin failed");
+        tracing::warn!(plugin = self.plugin.name(), fault = error.fault.as_str(), %error, "device plugin failed");
         self.reported.groups.send_modify(|groups| {
             let mut ill = groups.take().map(|groups| groups.to_vec()).unwrap_or_default();
             ill.iter_mut().flat_map(|group| &mut group.devices).for_each(|d| d.unhealthy = Some(error.to_string()));
@@ -124,7 +123,7 @@ impl PluginFeed {
                 // Clients request readings at their own interval.
                 PluginReport::Processes(..) => {}
                 PluginReport::Stuck(device, is_stuck) => {
-                    warn!(plugin = self.plugin.name(), %device, is_stuck, "device stuck state changed");
+                    tracing::warn!(plugin = self.plugin.name(), %device, is_stuck, "device stuck state changed");
                     let mut stuck = lock(&self.reported.stuck);
                     if is_stuck {
                         stuck.insert(device)
@@ -137,7 +136,7 @@ impl PluginFeed {
                 }
                 PluginReport::Unsupported(device, calls) => log_unsupported(self.plugin.name(), &device, &calls),
                 PluginReport::Fault(error) => {
-                    warn!(plugin = self.plugin.name(), %error, "device plugin reported an error")
+                    tracing::warn!(plugin = self.plugin.name(), %error, "device plugin reported an error")
                 }
             }
         }

@@ -86,9 +86,12 @@ peer_measures! {
     Peak "memory_max_usage_bytes" = "`allostat_task_memory_peak_bytes`",
         "absent where the kernel has no peak (v2 before 5.19): cAdvisor prints 0", "Highest memory ever charged.",
         [[] => |r| r.of(Field::memory_peak_bytes)];
-    Live "memory_rss" = "`allostat_task_memory_rss_bytes`", "", "Anonymous memory, in bytes.", [[] => |r| r.of(Field::memory_rss_bytes)];
-    Live "memory_cache" = "`allostat_task_memory_cache_bytes`", "", "Page cache, in bytes.", [[] => |r| r.of(Field::memory_cache_bytes)];
-    Live "memory_swap" = "`allostat_task_memory_swap_bytes`", "absent where swap is not accounted: cAdvisor prints 0", "Swap in use, in bytes.",
+    Live "memory_rss" = "`allostat_task_memory_rss_bytes`", "", "Anonymous memory, in bytes.",
+        [[] => |r| r.of(Field::memory_rss_bytes)];
+    Live "memory_cache" = "`allostat_task_memory_cache_bytes`", "", "Page cache, in bytes.",
+        [[] => |r| r.of(Field::memory_cache_bytes)];
+    Live "memory_swap" = "`allostat_task_memory_swap_bytes`",
+        "absent where swap is not accounted: cAdvisor prints 0", "Swap in use, in bytes.",
         [[] => |r| r.of(Field::memory_swap_bytes)];
     Live "memory_mapped_file" = "`allostat_task_memory_mapped_bytes`", "", "Mapped files, in bytes.",
         [[] => |r| r.of(Field::memory_mapped_bytes)];
@@ -98,16 +101,18 @@ peer_measures! {
         "`allostat_task_memory_usage_bytes` minus `allostat_task_memory_working_set_bytes`",
         "absent where it is all of the usage: there may be more", "Inactive page cache.",
         [[] => |r| inactive_file(r)];
-    Live "memory_file_dirty_bytes" = "`allostat_task_memory_dirty_bytes`", "not a name of cAdvisor 0.49; newer ones have it",
-        "Page cache waiting to be written to disk.", [[] => |r| r.of(Field::memory_dirty_bytes)];
+    Live "memory_file_dirty_bytes" = "`allostat_task_memory_dirty_bytes`",
+        "not a name of cAdvisor 0.49; newer ones have it", "Page cache waiting to be written to disk.",
+        [[] => |r| r.of(Field::memory_dirty_bytes)];
     Counter "memory_workingset_refault_anon_total" = "`allostat_task_workingset_refaults_total{kind=\"anon\"}`",
         "absent on v1, as there", "Refaults of anonymous pages that were evicted recently.",
         [[] => |r| r.of(Field::workingset_refaults_anon)];
     Counter "memory_workingset_refault_file_total" = "`allostat_task_workingset_refaults_total{kind=\"file\"}`",
         "absent on v1, as there", "Refaults of pages of files that were evicted recently.",
         [[] => |r| r.of(Field::workingset_refaults_file)];
-    Counter "memory_failcnt" = "`allostat_task_memory_limit_hits_total`", "`unknown` in OpenMetrics, whose counters end in `_total`",
-        "Memory charges that failed at the limit.", [[] => |r| r.of(Field::memory_limit_hits)];
+    Counter "memory_failcnt" = "`allostat_task_memory_limit_hits_total`",
+        "`unknown` in OpenMetrics, whose counters end in `_total`", "Memory charges that failed at the limit.",
+        [[] => |r| r.of(Field::memory_limit_hits)];
     Counter "memory_failures_total" = "`allostat_task_page_faults_total`",
         "includes child cgroups in both scopes; cAdvisor has the cgroup alone in both",
         "Page faults.", [
@@ -163,22 +168,28 @@ peer_measures! {
         [[] => |r| r.of(Field::pids_limit)];
     Live "file_descriptors" = "`allostat_task_open_fds`", "",
         "Open file descriptors.", [[] => |r| r.of(Field::open_fds)];
-    Counter "pressure_cpu_waiting_seconds_total" = "`allostat_task_pressure_stall_seconds_total{resource=\"cpu\",kind=\"some\"}`",
+    Counter "pressure_cpu_waiting_seconds_total" =
+        "`allostat_task_pressure_stall_seconds_total{resource=\"cpu\",kind=\"some\"}`",
         "absent where the kernel has no PSI", "Time in which some of its threads waited for a CPU.",
         [[] => |r| r.of(Field::pressure_cpu_some_ns)];
-    Counter "pressure_cpu_stalled_seconds_total" = "`allostat_task_pressure_stall_seconds_total{resource=\"cpu\",kind=\"full\"}`",
+    Counter "pressure_cpu_stalled_seconds_total" =
+        "`allostat_task_pressure_stall_seconds_total{resource=\"cpu\",kind=\"full\"}`",
         "absent where the kernel has no PSI", "Time in which all of its threads waited for a CPU.",
         [[] => |r| r.of(Field::pressure_cpu_full_ns)];
-    Counter "pressure_memory_waiting_seconds_total" = "`allostat_task_pressure_stall_seconds_total{resource=\"memory\",kind=\"some\"}`",
+    Counter "pressure_memory_waiting_seconds_total" =
+        "`allostat_task_pressure_stall_seconds_total{resource=\"memory\",kind=\"some\"}`",
         "absent where the kernel has no PSI", "Time in which some of its threads waited for memory.",
         [[] => |r| r.of(Field::pressure_memory_some_ns)];
-    Counter "pressure_memory_stalled_seconds_total" = "`allostat_task_pressure_stall_seconds_total{resource=\"memory\",kind=\"full\"}`",
+    Counter "pressure_memory_stalled_seconds_total" =
+        "`allostat_task_pressure_stall_seconds_total{resource=\"memory\",kind=\"full\"}`",
         "absent where the kernel has no PSI", "Time in which all of its threads waited for memory.",
         [[] => |r| r.of(Field::pressure_memory_full_ns)];
-    Counter "pressure_io_waiting_seconds_total" = "`allostat_task_pressure_stall_seconds_total{resource=\"io\",kind=\"some\"}`",
+    Counter "pressure_io_waiting_seconds_total" =
+        "`allostat_task_pressure_stall_seconds_total{resource=\"io\",kind=\"some\"}`",
         "absent where the kernel has no PSI", "Time in which some of its threads waited for disks.",
         [[] => |r| r.of(Field::pressure_io_some_ns)];
-    Counter "pressure_io_stalled_seconds_total" = "`allostat_task_pressure_stall_seconds_total{resource=\"io\",kind=\"full\"}`",
+    Counter "pressure_io_stalled_seconds_total" =
+        "`allostat_task_pressure_stall_seconds_total{resource=\"io\",kind=\"full\"}`",
         "absent where the kernel has no PSI", "Time in which all of its threads waited for disks.",
         [[] => |r| r.of(Field::pressure_io_full_ns)];
     Limit "spec_cpu_quota" = "`allostat_task_cpu_limit_cores`, in microseconds of a period",

@@ -43,8 +43,10 @@ static OF_NOMAD: MeasuredRows<PeerReading> = MeasuredRows {
 peer_measures! {
     Live "memory_usage" = "`allostat_task_memory_usage_bytes`", "", "Memory charged, including page cache, in bytes.",
         [[] => |r| r.of(Field::memory_usage_bytes)];
-    Live "memory_rss" = "`allostat_task_memory_rss_bytes`", "", "Anonymous memory, in bytes.", [[] => |r| r.of(Field::memory_rss_bytes)];
-    Live "memory_cache" = "`allostat_task_memory_cache_bytes`", "", "Page cache, in bytes.", [[] => |r| r.of(Field::memory_cache_bytes)];
+    Live "memory_rss" = "`allostat_task_memory_rss_bytes`", "", "Anonymous memory, in bytes.",
+        [[] => |r| r.of(Field::memory_rss_bytes)];
+    Live "memory_cache" = "`allostat_task_memory_cache_bytes`", "", "Page cache, in bytes.",
+        [[] => |r| r.of(Field::memory_cache_bytes)];
     Live "memory_swap" = "`allostat_task_memory_swap_bytes`",
         "swap alone; on v1 Nomad's process drivers print memory plus swap", "Swap in use, in bytes.",
         [[] => |r| r.of(Field::memory_swap_bytes)];
@@ -75,14 +77,15 @@ peer_measures! {
     Live "cpu_total_ticks" = "`allostat_task_cpu_usage_seconds_total`, times `cpu.totalcompute` of `/v1/node` by CPUs",
         "as the percentages; absent where the host reports no CPU frequency", "CPU time, in MHz.",
         [[] => |r| Some(Value::Float(r.cores[0]? * r.core_mhz?))];
-    Live "cpu_throttled_periods" = "`allostat_task_cpu_cfs_throttled_periods_total`", "absent without a quota: Nomad prints 0",
-        "Periods in which it was throttled.", [[] => |r| r.of(Field::cpu_cfs_throttled_periods)];
+    Live "cpu_throttled_periods" = "`allostat_task_cpu_cfs_throttled_periods_total`",
+        "absent without a quota: Nomad prints 0", "Periods in which it was throttled.",
+        [[] => |r| r.of(Field::cpu_cfs_throttled_periods)];
     Live "cpu_throttled_time" = "`allostat_task_cpu_throttled_seconds_total`", "absent without a quota: Nomad prints 0",
         "Time for which it was throttled, in nanoseconds.", [[] => |r| r.plain(Field::cpu_throttled_ns)];
     Limit "cpu_allocated" = "`cpu` of the job file", "managed allocs only", "CPU requested by its job, in MHz.",
         [[] => |r| r.requested_cpu_mhz.map(Value::Int)];
-    Counter "running" = "`allostat_workload_events_total{event=\"started\"}`", BY_TASK, "Times that the task was started.",
-        [[] => |r| r.starts.map(Value::Int)];
+    Counter "running" = "`allostat_workload_events_total{event=\"started\"}`", BY_TASK,
+        "Times that the task was started.", [[] => |r| r.starts.map(Value::Int)];
     Counter "restart" = "`allostat_task_restarts_total`", BY_TASK,
         "Times that the task was restarted.", [[] => |r| r.restarts.map(Value::Int)];
     Counter "oom_killed" = "`allostat_task_oom_kills_total`", BY_TASK,
@@ -133,7 +136,8 @@ gauges! {
     FREE_MEMORY "nomad_client_unallocated_memory" =
         "`allostat_host_memory_total_bytes` minus allocated memory", "nothing is reserved",
         "Memory not requested by any alloc, in MiB.";
-    HOST_TOTAL "nomad_client_host_memory_total" = "`allostat_host_memory_total_bytes`", "never", "Memory of this host, in bytes.";
+    HOST_TOTAL "nomad_client_host_memory_total" = "`allostat_host_memory_total_bytes`", "never",
+        "Memory of this host, in bytes.";
     HOST_AVAILABLE "nomad_client_host_memory_available" = "`allostat_host_memory_available_bytes`", "never",
         "Memory available without swapping, in bytes.";
     HOST_USED "nomad_client_host_memory_used" =

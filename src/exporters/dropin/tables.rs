@@ -18,7 +18,9 @@ pub(super) const fn unit_of(name: &str) -> Unit {
 
 /// Measures of a peer's: `nature name = ours, what differs, help, [labels => value, ...];`
 macro_rules! peer_measures {
-    ($($nature:ident $stem:literal = $source:literal, $differs:expr, $help:literal, [$($labels:expr => $get:expr),+];)*) => {
+    ($(
+        $nature:ident $stem:literal = $source:literal, $differs:expr, $help:literal, [$($labels:expr => $get:expr),+];
+    )*) => {
         static MEASURES: &[Measure<PeerReading>] = &[$(
             Measure::new($stem, $help, const { &[$(
                 Cell::<PeerReading> { labels: &$labels, nature: Nature::$nature, unit: unit_of($stem), get: $get },

@@ -509,7 +509,11 @@ proptest! {
                     0 => drop(allocs.remove(found)),
                     1 => allocs.swap(0, found),
                     2 => allocs[found] = alloc(&id, &["x", "y", "z"]),
-                    3 => allocs[found] = changed(&allocs[found], |task| task.observed = Some(Arc::new(ObservedTask::default()))),
+                    3 => {
+                        allocs[found] = changed(&allocs[found], |task| {
+                            task.observed = Some(Arc::new(ObservedTask::default()));
+                        });
+                    }
                     4 => allocs[found] = changed(&allocs[found], |task| {
                         let state = if n % 2 == 0 { TaskState::Running } else { TaskState::Dead };
                         task.managed = Some(managed(state, n));

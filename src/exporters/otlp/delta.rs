@@ -419,7 +419,10 @@ mod tests {
         #[test]
         fn differences_add_up_whatever_is_lost_on_the_way(
             steps in prop::collection::vec((0_u64..9, prop_oneof![
-                3 => Just(Fate::Taken), 1 => Just(Fate::Lost), 1 => any::<bool>().prop_map(Fate::Again), 1 => Just(Fate::Killed),
+                3 => Just(Fate::Taken),
+                1 => Just(Fate::Lost),
+                1 => any::<bool>().prop_map(Fate::Again),
+                1 => Just(Fate::Killed),
             ]), 1..40)
         ) {
             let dir = tempfile::tempdir().unwrap();

@@ -46,6 +46,9 @@ pub use packed::pack;
 pub use parts::{LARGEST_BYTES, halves, parts, points};
 pub use push::{QUEUE_DIR, run};
 pub use resource::HostIdentity;
+#[cfg(debug_assertions)]
+#[doc(hidden)]
+pub use send::send_once;
 pub use settings::{
     Compression, Config, DEFAULT, ForwardedStream, HistogramAggregation, MetricNames, Protocol, PushEndpoint, Scheme,
     SignalConfig, Temporality, destination_name, endpoint, headers, joined, pairs,

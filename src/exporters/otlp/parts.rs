@@ -145,7 +145,10 @@ mod tests {
 
         /// However small the parts: each point once, in order, and none larger than it may be but a single one.
         #[test]
-        fn request_parts_hold_the_points_of_the_whole_in_order(shape in prop::collection::vec(prop::collection::vec(0_usize..6, 0..5), 0..6), largest in 0_usize..400) {
+        fn request_parts_hold_the_points_of_the_whole_in_order(
+            shape in prop::collection::vec(prop::collection::vec(0_usize..6, 0..5), 0..6),
+            largest in 0_usize..400,
+        ) {
             let whole = request(&shape);
             let parts = parts(whole.clone(), largest);
             prop_assert!(parts.iter().all(|part| points(part) == 1 || part.encoded_len() <= largest));
@@ -153,7 +156,9 @@ mod tests {
             prop_assert_eq!(parts.iter().map(points).sum::<u64>(), points(&whole));
         }
         #[test]
-        fn halves_end_with_single_points(shape in prop::collection::vec(prop::collection::vec(0_usize..6, 0..5), 0..6)) {
+        fn halves_end_with_single_points(
+            shape in prop::collection::vec(prop::collection::vec(0_usize..6, 0..5), 0..6),
+        ) {
             let whole = request(&shape);
             let (mut rest, mut single, mut steps) = (vec![whole.clone()], Vec::new(), 0);
             while let Some(request) = rest.pop() {

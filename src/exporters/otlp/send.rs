@@ -106,6 +106,21 @@ impl Sender {
     }
 }
 
+/// Sends one packed batch of metrics. Returns what is counted of the request, and the message of its answer. For tests
+/// with hostile answers.
+///
+/// Errors: no client can be made.
+#[cfg(debug_assertions)]
+#[doc(hidden)]
+pub fn send_once(config: &Config, endpoint: PushEndpoint, batch: &[u8]) -> Result<(String, String), HttpError> {
+    let (code, answer) = Sender::new(config, OtlpSignal::Metrics, endpoint)?.send(batch);
+    let (PushAnswer::Taken { message, .. }
+    | PushAnswer::Bad { message }
+    | PushAnswer::Refused { message }
+    | PushAnswer::Later { message, .. }) = answer;
+    Ok((code, message))
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};

@@ -175,7 +175,8 @@ impl Config {
             let unspecified = endpoint.filter(|endpoint| endpoint.scheme == Scheme::Unspecified);
             if let Some(endpoint) = unspecified.filter(|_| of.protocol != Protocol::Grpc) {
                 let message = format!(
-                    "the endpoint {endpoint} has neither http:// nor https://, which only gRPC has a default for (insecure)"
+                    "the endpoint {endpoint} has neither http:// nor https://, which only gRPC has a default for \
+                     (insecure)"
                 );
                 found.push((keys(&["endpoint", "protocol"]), message));
             }

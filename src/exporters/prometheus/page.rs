@@ -431,7 +431,10 @@ mod tests {
             prop_assert_eq!(value(Value::Float(f)).parse::<f64>().unwrap(), f);
         }
         #[test]
-        fn a_body_is_the_same_on_pages_of_any_size(size in 0_usize..700, families in prop::collection::vec(0_usize..6, 0..30)) {
+        fn a_body_is_the_same_on_pages_of_any_size(
+            size in 0_usize..700,
+            families in prop::collection::vec(0_usize..6, 0..30),
+        ) {
             let (whole, once) = in_pages(1 << 20, &families);
             let (pieces, handed) = in_pages(size, &families);
             prop_assert_eq!(once, 0);

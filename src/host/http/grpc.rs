@@ -190,7 +190,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn framed_grpc_message_is_read_back_and_no_bytes_panic(message in prop::collection::vec(any::<u8>(), 0..40), rest: Vec<u8>) {
+        fn framed_grpc_message_is_read_back_and_no_bytes_panic(
+            message in prop::collection::vec(any::<u8>(), 0..40),
+            rest: Vec<u8>,
+        ) {
             let mut bytes = framed(&message, false).to_vec();
             bytes.extend_from_slice(&rest);
             prop_assert_eq!(first_message(bytes.into()), message);

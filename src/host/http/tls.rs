@@ -196,7 +196,10 @@ fn is_of_name(error: &Error) -> bool {
 
 /// A certificate without a subjectAltName, for another host.
 #[derive(Debug, thiserror::Error)]
-#[error("its certificate has no subjectAltName and is for {subject:?} (CN) alone: use that name, or {}", renewed(.name))]
+#[error(
+    "its certificate has no subjectAltName and is for {subject:?} (CN) alone: use that name, or {}",
+    renewed(.name)
+)]
 struct WrongSubject {
     subject: String,
     name: ServerName<'static>,
@@ -281,8 +284,9 @@ pub(super) fn secured<'a>(
 }
 
 /// Of what `openssl req -x509` makes by itself.
-const IS_AUTHORITY: &str = "its certificate is one of an authority (basicConstraints CA:TRUE), which a server may show only to clients that \
-                            name it as their CA: name it (--ca), or create it again with -addext basicConstraints=critical,CA:FALSE";
+const IS_AUTHORITY: &str = "its certificate is one of an authority (basicConstraints CA:TRUE), which a server may show \
+                            only to clients that name it as their CA: name it (--ca), or create it again with -addext \
+                            basicConstraints=critical,CA:FALSE";
 
 /// The TLS error in this chain, if any. With TLS 1.3 a server's rejection appears only at the first read.
 pub(super) fn reason(error: &(dyn StdError + 'static)) -> Option<String> {

@@ -461,14 +461,17 @@ mod tests {
 
         /// Both parsers accept the same mounts and find the same ones hidden.
         #[test]
-        fn hidden_mounts_are_the_same_for_both_mountinfo_parsers(mounts in proptest::collection::vec((0i32..8, 0u8..6), 1..12)) {
+        fn hidden_mounts_are_the_same_for_both_mountinfo_parsers(
+            mounts in proptest::collection::vec((0i32..8, 0u8..6), 1..12),
+        ) {
             let places = ["/", "/a", "/a/b", "/ab", "/a/b/c", "/b"];
             let lines: Vec<String> = (0..).zip(&mounts).map(|(id, (parent, place))| {
                 format!("{id} {parent} 8:{id} / {} rw shared:1 master:2 - ext4 /dev/a rw,x=y\n", places[usize::from(*place)])
             }).collect();
             let text = lines.concat();
             let (peer, _) = all(text.as_bytes());
-            let own: Vec<MountLine<'_>> = text::lines(text.as_bytes()).filter_map(|(_, line)| MountLine::parse(line)).collect();
+            let own = text::lines(text.as_bytes()).filter_map(|(_, line)| MountLine::parse(line));
+            let own: Vec<MountLine<'_>> = own.collect();
             prop_assert_eq!(own.len(), peer.len());
             for at in 0..own.len() {
                 prop_assert_eq!(own[at].is_hidden(&own[at + 1..]), is_hidden(&peer[at], &peer[at + 1..]), "{}", at);

@@ -542,7 +542,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn cgroup_events_in_any_order_give_each_shown_life_one_end_and_leave_no_state(ops in ops(), is_plain: bool, is_named_late: bool, may_outlive: bool) {
+    fn cgroup_events_in_any_order_give_each_shown_life_one_end_and_leave_no_state(
+        ops in ops(),
+        is_plain: bool,
+        is_named_late: bool,
+        may_outlive: bool,
+    ) {
         let source = if may_outlive { AllocSource::Containerd } else { AllocSource::Docker };
         let mut world = LifeModel::new(is_plain, is_named_late, source);
         ops.iter().for_each(|op| world.apply(*op));

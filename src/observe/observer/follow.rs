@@ -92,7 +92,10 @@ impl ObserverThread {
     /// Finds tasks whose cgroup was removed or replaced without a report.
     pub(super) fn find_removed(&mut self) {
         self.parents.renew();
-        let is_dead = |lives: &Lives<CgroupMeasures>| matches!(lives.state(), State::Shown(life) if life.task.reader.is_removed());
+        let is_dead = |lives: &Lives<CgroupMeasures>| {
+            let State::Shown(life) = lives.state() else { return false };
+            life.task.reader.is_removed()
+        };
         let dead = self.lives.iter().filter(|(_, lives)| is_dead(lives)).map(|(path, _)| Arc::clone(path));
         let dead: Vec<Arc<str>> = dead.collect();
         dead.iter().for_each(|path| self.happens(path, LifeEvent::Vanished));

@@ -3,6 +3,8 @@
 //! Promise (Observed workloads): A paused task is `paused`, and a container that Docker restarts later `backoff`, until
 //! it begins or Docker gives up
 
+use std::sync::Weak;
+
 use super::*;
 use crate::collectors::FdBudget;
 use crate::host::hierarchy::Layout;
@@ -30,6 +32,15 @@ impl Clock for ManualClock {
     fn since_boot(&self) -> Nanos {
         Nanos(self.now().0)
     }
+}
+
+/// Its parent exists.
+fn make_cgroup(at: &std::path::Path, has_process: bool) {
+    std::fs::create_dir(at).unwrap();
+    std::fs::write(at.join("cpu.stat"), "usage_usec 5\nuser_usec 3\nsystem_usec 2\n").unwrap();
+    std::fs::write(at.join("memory.current"), "4096\n").unwrap();
+    std::fs::write(at.join("cgroup.events"), "populated 1\n").unwrap();
+    std::fs::write(at.join("cgroup.procs"), if has_process { "1\n" } else { "" }).unwrap();
 }
 
 /// An observer on a tree of cgroups in a temporary directory.
@@ -95,12 +106,7 @@ impl ObserverScene {
         self.dir.path().join(format!("sys/fs/cgroup/batch/{n}"))
     }
     fn make(&self, n: usize, has_process: bool) {
-        let at = self.cgroup(n);
-        std::fs::create_dir(&at).unwrap();
-        std::fs::write(at.join("cpu.stat"), "usage_usec 5\nuser_usec 3\nsystem_usec 2\n").unwrap();
-        std::fs::write(at.join("memory.current"), "4096\n").unwrap();
-        std::fs::write(at.join("cgroup.events"), "populated 1\n").unwrap();
-        std::fs::write(at.join("cgroup.procs"), if has_process { "1\n" } else { "" }).unwrap();
+        make_cgroup(&self.cgroup(n), has_process);
     }
     fn turn(&mut self, ms: usize) {
         self.clock.ms.fetch_add(ms, Ordering::Relaxed);
@@ -116,6 +122,16 @@ impl ObserverScene {
         let ObserverThread { lives, scanner, allocs, .. } = &self.work;
         let shown = [allocs.running(), allocs.path_bytes(), self.work.parts.board.view().allocs.len()];
         lives.sizes().into_iter().chain(scanner.sizes()).chain(shown).collect()
+    }
+    /// Descriptors that readers hold, and those that they need.
+    fn descriptors(&self) -> [u64; 2] {
+        let budget = &self.work.parts.sampling.budget;
+        [budget.used(), budget.needed()]
+    }
+    /// The readers of what is shown.
+    fn readers(&self) -> impl Iterator<Item = Weak<TaskReader>> {
+        let allocs = &self.work.allocs;
+        allocs.paths().filter_map(|path| allocs.reader(path)).map(Arc::downgrade)
     }
 }
 
@@ -235,6 +251,26 @@ fn totals_do_not_fall_when_fewer_fit_after_a_restart_of_the_agent() {
     assert_eq!(scene.total(), 22_000);
 }
 
+/// Five are allowed, with 2,000 bytes of paths; each path has 761.
+///
+/// Promise (Observed workloads): Paths of observed cgroups have 400 bytes per allowed task; those left out are counted
+#[test]
+fn long_paths_exhaust_their_budget_before_the_number_of_tasks_does() {
+    let (dir, above) = (tempfile::tempdir().unwrap(), ["x"; 3].map(|name| name.repeat(250)).join("/"));
+    let above = dir.path().join("sys/fs/cgroup/batch").join(above);
+    std::fs::create_dir_all(&above).unwrap();
+    (0..5).for_each(|n| make_cgroup(&above.join(n.to_string()), true));
+    let mut scene = ObserverScene::start(dir, Config { max_allocs: 5, ..Config::default() }, false);
+    [1, 25].iter().for_each(|ms| scene.turn(*ms));
+    let counts = |scene: &ObserverScene| (scene.work.allocs.running(), scene.work.lives.over_limit().count());
+    assert_eq!((counts(&scene), scene.work.allocs.path_bytes()), ((3, 2), 3 * 761));
+    // One that ends leaves its room to another.
+    let shown = scene.work.allocs.paths().next().expect("one is shown").to_owned();
+    std::fs::remove_dir_all(above.join(shown.rsplit('/').next().unwrap())).unwrap();
+    [1, 11_000, 25].iter().for_each(|ms| scene.turn(*ms));
+    assert_eq!((counts(&scene), scene.work.allocs.path_bytes()), ((3, 1), 3 * 761));
+}
+
 #[test]
 fn a_cgroup_that_is_renamed_again_and_again_leaves_nothing() {
     let mut scene = ObserverScene::new();
@@ -255,13 +291,13 @@ fn a_cgroup_that_is_renamed_again_and_again_leaves_nothing() {
 
 /// Few names, so that totals and history are those of few workloads.
 #[test]
-fn thousands_of_cgroups_that_come_and_go_leave_all_tables_as_they_were() {
+fn thousands_of_cgroups_that_come_and_go_leave_no_entry_no_reader_and_no_descriptor() {
     const AT_ONCE: usize = 100;
     let gate = std::env::var("ALLOSTAT_SIZE").is_ok_and(|size| size == "gate");
     let mut scene = ObserverScene::new();
     scene.turn(10_000);
-    let before = scene.sizes();
-    let mut shown = 0;
+    let before = (scene.sizes(), scene.descriptors());
+    let (mut shown, mut readers) = (0, Vec::<Weak<TaskReader>>::new());
     for round in 0..if gate { 5 } else { 50 } {
         for n in 0..AT_ONCE {
             // Each tenth has no process and is not shown.
@@ -276,6 +312,9 @@ fn thousands_of_cgroups_that_come_and_go_leave_all_tables_as_they_were() {
         let expected = (0..AT_ONCE).filter(|n| !is_brief(*n) && n % 10 > 0).count();
         assert_eq!(scene.work.allocs.running(), expected, "round {round}");
         shown += expected;
+        readers.extend(scene.readers());
+        let descriptors = scene.descriptors();
+        assert!(descriptors[0] > before.1[0] && descriptors[1] > before.1[1], "round {round}: {descriptors:?}");
         (0..AT_ONCE).filter(|n| !is_brief(*n)).for_each(|n| std::fs::remove_dir_all(scene.cgroup(n)).unwrap());
         scene.turn(10);
         assert_eq!(scene.work.allocs.running(), 0, "round {round}");
@@ -285,5 +324,7 @@ fn thousands_of_cgroups_that_come_and_go_leave_all_tables_as_they_were() {
     for _ in 0..3 {
         scene.turn(11_000);
     }
-    assert_eq!(scene.sizes(), before, "after {shown} were shown");
+    assert_eq!((scene.sizes(), scene.descriptors()), before, "after {shown} were shown");
+    let held = readers.iter().filter(|reader| reader.strong_count() > 0).count();
+    assert_eq!((held, readers.len()), (0, shown), "all memory of readers is released");
 }

@@ -314,10 +314,23 @@ impl Edit<'_> {
         };
         match event.details.get("error").filter(|_| kind == EventKind::FailedRestore) {
             Some(error) => {
-                tracing::warn!(alloc_id = %alloc.id, task = %status.name, event = kind.text(), error = log_text(error), "{}", log_text(&event.message));
+                tracing::warn!(
+                    alloc_id = %alloc.id,
+                    task = %status.name,
+                    event = kind.text(),
+                    error = log_text(error),
+                    "{}",
+                    log_text(&event.message)
+                );
             }
             None => {
-                tracing::info!(alloc_id = %alloc.id, task = %status.name, event = kind.text(), "{}", log_text(&event.message));
+                tracing::info!(
+                    alloc_id = %alloc.id,
+                    task = %status.name,
+                    event = kind.text(),
+                    "{}",
+                    log_text(&event.message)
+                );
             }
         }
         let count = status.event_counts.get(kind.label()).copied().unwrap_or_default();

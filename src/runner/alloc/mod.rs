@@ -507,7 +507,12 @@ impl Alloc {
             && !status.devices.is_empty()
             && let Err(error) = keeper.hold(&self.device_holder(at), &status.devices)
         {
-            tracing::error!(alloc_id = %self.id, task = %status.name, error, "failed to reserve the devices of a task that may run");
+            tracing::error!(
+                alloc_id = %self.id,
+                task = %status.name,
+                error,
+                "failed to reserve the devices of a task that may run"
+            );
         }
     }
     pub(super) fn used_devices(&self, at: usize) -> Vec<DeviceUsed> {

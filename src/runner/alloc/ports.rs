@@ -51,7 +51,11 @@ impl Alloc {
             return;
         }
         if let Err(error) = self.ctx.ports.hold(&self.port_holder(), &ports) {
-            tracing::error!(alloc_id = %self.id, %error, "two allocs have the same port in their records; both keep it");
+            tracing::error!(
+                alloc_id = %self.id,
+                %error,
+                "two allocs have the same port in their records; both keep it"
+            );
         }
     }
     /// Before the start of a task: tests its ports again, if no other task of the alloc can have them. A dynamic port

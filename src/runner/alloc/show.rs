@@ -96,7 +96,11 @@ impl Alloc {
         let ctx = Arc::clone(&self.ctx);
         ctx.see_to(async move {
             if let Err(error) = alloc.shown(save).await {
-                tracing::error!(alloc_id = %alloc.id, %error, "failed to persist a change of a task; the next change includes it");
+                tracing::error!(
+                    alloc_id = %alloc.id,
+                    %error,
+                    "failed to persist a change of a task; the next change includes it"
+                );
             }
         });
     }

@@ -341,7 +341,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn extended_headers_of_any_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn extended_headers_of_any_bytes_are_read_without_a_panic(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        ) {
             for (key, value) in records(&bytes).map_while(Result::ok) {
                 let _ = (number(value), time(value), xattr(key, value));
             }

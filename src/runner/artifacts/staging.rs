@@ -98,7 +98,11 @@ impl Staging {
 impl Drop for Staging {
     fn drop(&mut self) {
         if let Err(error) = tree::remove(&self.claim.0) {
-            tracing::warn!(path = %self.claim.0.display(), %error, "failed to remove the staging directory of an artifact");
+            tracing::warn!(
+                path = %self.claim.0.display(),
+                %error,
+                "failed to remove the staging directory of an artifact"
+            );
         }
     }
 }

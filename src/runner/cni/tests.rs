@@ -137,6 +137,27 @@ fn an_answer_that_is_no_json_is_a_failure() {
     assert!(error.starts_with("CNI plugin bridge failed (ADD): its answer is no JSON"), "{error}");
 }
 
+/// Nothing, noise, too many values, 100 MB of output and of complaints. One that never ends: `host::plugin`.
+#[test]
+fn hostile_output_of_a_cni_plugin_is_a_short_failure() {
+    let cases = [
+        ("", "its answer is no JSON: EOF"),
+        ("head -c 1000 /dev/zero", "its answer is no JSON: "),
+        ("printf '{\"ips\": ['; seq -s , 1 60000; printf ']}'", "its answer is no JSON: too many values"),
+        ("exec head -c 100000000 /dev/zero", "signal: 13"),
+        ("head -c 100000000 /dev/zero | tr '\\0' x >&2; exit 1", "xxxxxxxx"),
+    ];
+    for (script, words) in cases {
+        let plugins = Plugins::new(&[("bridge", script)]);
+        let list = plugins.list(&["bridge"]);
+        // Another test's fork may briefly hold the script open for writing.
+        let mut errors = std::iter::repeat_with(|| plugins.network(&list, &Value::Null).add().unwrap_err());
+        let error = errors.find(|error| !error.contains("Text file busy")).unwrap();
+        assert!(error.starts_with(&format!("CNI plugin bridge failed (ADD): {words}")), "{script}: {error}");
+        assert!(error.len() < 600, "{script}: {} bytes", error.len());
+    }
+}
+
 #[test]
 fn a_configuration_is_found_by_its_name_whatever_stands_beside_it() {
     let dir = tempfile::tempdir().unwrap();

@@ -628,7 +628,8 @@ mod tests {
             let mut state = State::new(group.len());
             for (step, (which, how)) in choices.into_iter().enumerate() {
                 if step == again_after && state.tasks.iter().any(|t| t.stage != TaskStage::Dead) {
-                    state = state.requested().into_iter().find(|s| s.desired_state == DesiredState::Restart).unwrap_or(state);
+                    let restart = |s: &State| s.desired_state == DesiredState::Restart;
+                    state = state.requested().into_iter().find(restart).unwrap_or(state);
                 }
                 if step == stop_after {
                     state.desired_state = DesiredState::Stop;

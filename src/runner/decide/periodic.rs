@@ -107,7 +107,10 @@ mod tests {
 
         /// If the clock only advances, every due time is decided by the first evaluation after it.
         #[test]
-        fn every_due_periodic_time_is_decided_by_the_next_evaluation(step in 1..90_u64, gaps in proptest::collection::vec(0..300_u64, 1..60)) {
+        fn every_due_periodic_time_is_decided_by_the_next_evaluation(
+            step in 1..90_u64,
+            gaps in proptest::collection::vec(0..300_u64, 1..60),
+        ) {
             let (mut decided, mut now) = (0, 0);
             for gap in gaps {
                 now += gap;

@@ -245,7 +245,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_interval_has_more_replacements_than_attempts_and_the_history_is_bounded(
-            attempts in 1..300_u64, interval in 1..5_000_u64, delay in 1..60_u64, function in function(), longest in 0..500_u64,
+            attempts in 1..300_u64, interval in 1..5_000_u64, delay in 1..60_u64, function in function(),
+            longest in 0..500_u64,
             lasted in prop::collection::vec(0..40_u64, 1..600),
         ) {
             let policy = policy(attempts, interval, delay, function, longest);
@@ -266,7 +267,8 @@ mod tests {
 
         #[test]
         fn no_delay_is_shorter_than_the_first_or_longer_than_the_longest(
-            delay in 1..100_u64, more in 0..1_000_u64, function in function(), lasted in prop::collection::vec(0..2_000_u64, 1..40),
+            delay in 1..100_u64, more in 0..1_000_u64, function in function(),
+            lasted in prop::collection::vec(0..2_000_u64, 1..40),
         ) {
             let policy = policy(0, 0, delay, function, delay + more);
             for got in delays(&policy, &lasted) {
@@ -276,8 +278,9 @@ mod tests {
 
         #[test]
         fn no_input_panics(
-            attempts: u64, interval: u64, delay: u64, max_delay: u64, unlimited: bool, function in function(), failed_at: u64,
-            history in prop::collection::vec((any::<u64>(), any::<u64>()), 0..8), count: u64, dropped: Option<(u64, u64)>,
+            attempts: u64, interval: u64, delay: u64, max_delay: u64, unlimited: bool, function in function(),
+            failed_at: u64, history in prop::collection::vec((any::<u64>(), any::<u64>()), 0..8), count: u64,
+            dropped: Option<(u64, u64)>,
         ) {
             let of = Duration::from_nanos;
             let policy = ReschedulePolicy {

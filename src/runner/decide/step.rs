@@ -342,12 +342,15 @@ mod tests {
             between in proptest::collection::vec(any_event(), 0..20),
             after in proptest::collection::vec(any_event(), 0..20),
         ) {
-            let ends = |e: &StepEvent| matches!(e, StepEvent::Kill | StepEvent::Abandoned | StepEvent::Recall | StepEvent::Exited(_));
+            let ends = |e: &StepEvent| {
+                matches!(e, StepEvent::Kill | StepEvent::Abandoned | StepEvent::Recall | StepEvent::Exited(_))
+            };
             let mut state = run(&[StepEvent::Start, StepEvent::Started, StepEvent::Restart]).0;
             let mut launched = 0;
             let noise = between.into_iter().filter(|e| !ends(e));
             // The end of the new attempt is not part of this test.
-            let late = after.into_iter().filter(|e| !ends(e) && !matches!(e, StepEvent::Restart | StepEvent::StartFailed(_)));
+            let starts = |e: &StepEvent| matches!(e, StepEvent::Restart | StepEvent::StartFailed(_));
+            let late = after.into_iter().filter(|e| !ends(e) && !starts(e));
             for event in noise.chain([StepEvent::Exited(FAIL), StepEvent::BackoffOver]).chain(late) {
                 let (next, action) = step(state, event);
                 launched += u32::from(action == Some(Action::Launch));

@@ -129,7 +129,8 @@ mod tests {
         /// undetermined.
         #[test]
         fn each_place_has_one_turn_and_no_more_are_undecided_at_once(
-            count in 1_u32..12, max_parallel in 1_u32..6, order in prop::collection::vec(any::<prop::sample::Index>(), 64),
+            count in 1_u32..12, max_parallel in 1_u32..6,
+            order in prop::collection::vec(any::<prop::sample::Index>(), 64),
         ) {
             let mut outdated: Vec<u32> = (0..count).collect();
             let mut new: Vec<NewAlloc> = Vec::new();

@@ -221,7 +221,14 @@ async fn within<'a, T: 'a>(
 /// Releases what a driver holds for the network of an ended alloc.
 pub async fn leave_network(driver: &dyn Driver, alloc: &AllocId) -> Result<(), DriverCallError> {
     let report = |panic: &Panic| {
-        tracing::error!(alloc_id = %alloc, driver = driver.name(), call = "leave_network", at = panic.at, error = ?panic.message, "a driver panicked");
+        tracing::error!(
+            alloc_id = %alloc,
+            driver = driver.name(),
+            call = "leave_network",
+            at = panic.at,
+            error = ?panic.message,
+            "a driver panicked"
+        );
     };
     let left = tokio::time::timeout(DESTROY, caught(report, || driver.leave_network(alloc))).await;
     left.unwrap_or(Err(DriverCallError::Late(DESTROY)))?.map_err(tame_error)

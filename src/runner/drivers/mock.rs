@@ -120,9 +120,10 @@ impl MockDriver {
         let sayings = table("state", &mut FingerprintStep::ALL.iter().map(|s| (s.word(), s.about())));
         let faults = table("fault", &mut Fault::ALL.iter().map(|f| (f.word(), f.about())));
         format!(
-            "## `mock`\n\n`mock` runs no process. It simulates a task as its `config` specifies, to test what an agent does then.\n\
-             With `faults = {{ start = \"hang\", kill = \"lie\" }}` the driver misbehaves in these calls. The events of the task\n\
-             have the result.\n\n{fields}\n{calls}\n{faults}\nA setting of the agent makes the driver report states of health, each for a time:\n\
+            "## `mock`\n\n`mock` runs no process. It simulates a task as its `config` specifies, to test what an agent \
+             does then.\nWith `faults = {{ start = \"hang\", kill = \"lie\" }}` the driver misbehaves in these calls. \
+             The events of the task\nhave the result.\n\n{fields}\n{calls}\n{faults}\n\
+             A setting of the agent makes the driver report states of health, each for a time:\n\
              `mock {{ fingerprint = \"undetected 3s, healthy 1m, unhealthy\" }}`.\n\n{}",
             sayings.trim_end()
         )

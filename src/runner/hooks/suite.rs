@@ -19,7 +19,7 @@ use crate::telemetry::Metrics;
 /// Hooks that cannot be brought into an order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OrderError {
-    #[error("the hook {hook} wants to come after {after}, which there is not")]
+    #[error("the hook {hook} must come after {after}, which does not exist")]
     Unknown { hook: &'static str, after: &'static str },
     #[error("there are two hooks called {0}")]
     Twice(&'static str),

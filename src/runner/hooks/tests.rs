@@ -138,7 +138,7 @@ fn hook_order_that_is_impossible_is_refused_by_name() {
     ];
     assert_eq!(refused(circle), "the hooks a, b wait for one another");
     let unknown = refused(vec![hook("a", &["z"], HookBehaviour::Nothing)]);
-    assert_eq!(unknown, "the hook a wants to come after z, which there is not");
+    assert_eq!(unknown, "the hook a must come after z, which does not exist");
     let twice = refused(vec![hook("a", &[], HookBehaviour::Nothing), hook("a", &[], HookBehaviour::Nothing)]);
     assert_eq!(twice, "there are two hooks called a");
 }

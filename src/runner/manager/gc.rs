@@ -214,28 +214,37 @@ impl Manager {
     pub async fn bury(&self, destroyed: Vec<DestroyedAlloc>) -> Result<Vec<(AllocId, String)>, StoreError> {
         let mut waiting = destroyed.into_iter();
         let mut left = Vec::new();
-        let mut removing = JoinSet::new();
+        let (mut removing, mut ids) = (JoinSet::new(), HashMap::new());
         let mut batch = Batch::default();
         loop {
             while removing.len() < AT_ONCE
                 && let Some(destroyed) = waiting.next()
             {
                 let (ctx, hooks) = (Arc::clone(&self.ctx), Arc::clone(&self.hooks));
-                removing.spawn(async move { (destroyed.remove(&ctx, &hooks).await, destroyed) });
+                let id = destroyed.id().clone();
+                let work = removing.spawn(async move { (destroyed.remove(&ctx, &hooks).await, destroyed) });
+                ids.insert(work.id(), id);
             }
             match removing.join_next().ends_with(Ends::Deadline).await {
                 None => break,
                 Some(Ok((failed, destroyed))) => {
                     let id = destroyed.id();
                     for error in &failed {
-                        tracing::warn!(alloc_id = %id, %error, "failed to remove part of an alloc; the next start retries");
+                        tracing::warn!(
+                            alloc_id = %id,
+                            %error,
+                            "failed to remove part of an alloc; the next start retries"
+                        );
                     }
                     if failed.is_empty() {
                         batch.remove(record::tombstone_key(id));
                     }
                     left.extend(failed.into_iter().map(|failed| (id.clone(), failed.failure.message)));
                 }
-                Some(Err(error)) => tracing::error!(%error, "failed to remove the directories of an alloc"),
+                Some(Err(error)) => {
+                    let id = ids.get(&error.id()).map(tracing::field::display);
+                    tracing::error!(alloc_id = id, %error, "failed to remove the directories of an alloc");
+                }
             }
         }
         if !batch.is_empty() {

@@ -78,7 +78,11 @@ impl Manager {
                 match self.begin_again(&parent).await {
                     Ok(()) => wait = Duration::ZERO,
                     Err(error) => {
-                        tracing::error!(job = %job.id, %error, "failed to reset a periodic job to a clock that was set back");
+                        tracing::error!(
+                            job = %job.id,
+                            %error,
+                            "failed to reset a periodic job to a clock that was set back"
+                        );
                         wait = wait.min(TRY_AGAIN);
                     }
                 }

@@ -76,15 +76,18 @@ pub enum RunnerError {
     #[error("task {task:?}: there is no driver {driver:?}; this agent has {}", known.join(", "))]
     UnknownDriver { task: TaskName, driver: String, known: Vec<String> },
     #[error(
-        "task {task:?}: line {line}, column {column} of the template for {destination:?} calls {function}, and this agent has no key \
-         tree: set template.key_dir"
+        "task {task:?}: line {line}, column {column} of the template for {destination:?} calls {function}, and this \
+         agent has no key tree: set template.key_dir"
     )]
     NoKeyTree { task: TaskName, destination: String, function: String, line: usize, column: usize },
     #[error("task {task:?}: {field}: {message}")]
     DriverConfig { task: TaskName, field: String, message: String },
     #[error("{what} {name:?} {problem}")]
     Name { what: &'static str, name: String, problem: &'static str },
-    #[error("job {job:?} runs already, unchanged, as {}; stop it first or change it", ids.iter().map(AllocId::short).collect::<Vec<_>>().join(", "))]
+    #[error(
+        "job {job:?} runs already, unchanged, as {}; stop it first or change it",
+        ids.iter().map(AllocId::short).collect::<Vec<_>>().join(", ")
+    )]
     Unchanged { job: JobId, ids: Vec<AllocId> },
     #[error("job {job:?} {problem}")]
     JobKind { job: JobId, problem: &'static str },
@@ -98,7 +101,10 @@ pub enum RunnerError {
     Migration { source_name: String, problem: String },
     #[error("there is no alloc {0}")]
     UnknownAlloc(AllocId),
-    #[error("alloc {alloc} has no task {task:?}; it has {}", known.iter().map(TaskName::as_str).collect::<Vec<_>>().join(", "))]
+    #[error(
+        "alloc {alloc} has no task {task:?}; it has {}",
+        known.iter().map(TaskName::as_str).collect::<Vec<_>>().join(", ")
+    )]
     UnknownTask { alloc: AllocId, task: String, known: Vec<TaskName> },
     #[error("task {task:?} is not running ({})", state.as_str())]
     NotRunning { task: TaskName, state: TaskState },
@@ -355,7 +361,12 @@ impl Manager {
         if !batch.is_empty()
             && let Err(error) = self.ctx.journal.commit(batch).await
         {
-            tracing::error!(%error, "failed to persist the end of an alloc; the next start derives it from its tasks");
+            for alloc in allocs.iter().filter(|a| a.finished_at().is_some()) {
+                tracing::error!(
+                    alloc_id = %alloc.id, %error,
+                    "failed to persist the end of an alloc; the next start derives it from its tasks"
+                );
+            }
         }
     }
 
@@ -374,7 +385,12 @@ impl Manager {
         let saved = if batch.is_empty() { Ok(()) } else { self.ctx.journal.commit(batch).await };
         if let Err(error) = &saved {
             // A stop must work with a full disk too: it may free space.
-            tracing::error!(%error, "failed to persist a stop; a restart of the agent before the end would forget it");
+            for alloc in &live {
+                tracing::error!(
+                    alloc_id = %alloc.id, %error,
+                    "failed to persist a stop; a restart of the agent before the end would forget it"
+                );
+            }
         }
         if live.iter().any(|a| a.finished_at().is_some()) {
             // Collections wait meanwhile: what they remove must not be written again.

@@ -123,7 +123,11 @@ impl OrphanReaper {
             let (ctx, alloc_id) = (Arc::clone(self.ctx()), id.clone());
             let made = self.ctx().blocking.block(move || make_run_dir(&ctx.data_dir.run(&alloc_id))).await;
             if let Err(error) = made.and_then(|made| made.map_err(|e| e.to_string())) {
-                tracing::warn!(alloc_id = %id, error, "failed to create the run directory; a cgroup may stay if the agent dies now");
+                tracing::warn!(
+                    alloc_id = %id,
+                    error,
+                    "failed to create the run directory; a cgroup may stay if the agent dies now"
+                );
             }
         }
         let mut ending = JoinSet::new();
@@ -202,7 +206,14 @@ impl OrphanReaper {
                 self.note(place, pid, Fate::Ending);
                 let logs = self.ctx().data_dir.logs(&place.alloc_id);
                 let (alloc_id, task, attempt) = (&place.alloc_id, &place.task, place.attempt);
-                tracing::warn!(%alloc_id, %task, attempt, pid, logs = %logs.display(), "orphan found: a task without a record runs; killing it");
+                tracing::warn!(
+                    %alloc_id,
+                    %task,
+                    attempt,
+                    pid,
+                    logs = %logs.display(),
+                    "orphan found: a task without a record runs; killing it"
+                );
             }
             *ran = true;
         }
@@ -225,7 +236,12 @@ impl OrphanReaper {
 
     fn stays(&self, place: &AttemptDirs, error: &str) {
         let (alloc_id, task) = (&place.alloc_id, &place.task);
-        tracing::warn!(%alloc_id, %task, error, "failed to remove what a task without a record left; the next start retries");
+        tracing::warn!(
+            %alloc_id,
+            %task,
+            error,
+            "failed to remove what a task without a record left; the next start retries"
+        );
     }
 
     /// The driver's kill signal, the default kill timeout, SIGKILL: the job's own are unknown.

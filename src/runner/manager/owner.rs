@@ -132,14 +132,20 @@ impl RunningAlloc {
                     };
                     let Some(at) = ids.iter().position(|known| *known == Some(id)) else { continue };
                     ids[at] = left.err().map(|error| {
-                        tracing::error!(alloc_id = %alloc.id, %error, "the owner of a task panicked; the task is abandoned");
+                        tracing::error!(
+                            alloc_id = %alloc.id,
+                            %error,
+                            "the owner of a task panicked; the task is abandoned"
+                        );
                         let entry = Beginning::Lost(format!("an internal error: {error}"));
                         owners.spawn(task::own(Arc::clone(&alloc), at, entry.known())).id()
                     });
                 }
                 () = ended(waits.as_mut()), if waits.is_some() => waits = None,
                 () = room.changed(), if unplaced => {}
-                (phase, failed) = hooks.over(), if hooks.running.is_some() => Box::pin(hooked(&alloc, phase, failed)).await,
+                (phase, failed) = hooks.over(), if hooks.running.is_some() => {
+                    Box::pin(hooked(&alloc, phase, failed)).await
+                }
                 () = sleep_until(again_at, now) => {}
             }
         }

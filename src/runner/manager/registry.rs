@@ -30,8 +30,10 @@ impl ParentJob {
     pub fn new(record: ParentRecord) -> ParentJob {
         let of = record.job.clock().map(|clock| CronSchedule::parse(&clock.crons, &clock.time_zone));
         let schedule = of.and_then(|schedule| {
-            let failed =
-                |error: &String| tracing::error!(job = %record.job.id, error, "invalid schedule; the periodic job is not launched");
+            let job = &record.job.id;
+            let failed = |error: &String| {
+                tracing::error!(%job, error, "invalid schedule; the periodic job is not launched");
+            };
             schedule.inspect_err(failed).ok().map(Arc::new)
         });
         ParentJob { record: Arc::new(record), schedule }

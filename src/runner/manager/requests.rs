@@ -133,7 +133,11 @@ impl Manager {
         let saves: Vec<_> = tasks.iter().map(|at| alloc.save(*at)).collect();
         for save in saves {
             if let Err(error) = alloc.shown(save).await {
-                tracing::error!(alloc_id = %alloc.id, %error, "failed to persist a restart; an agent that dies now forgets it");
+                tracing::error!(
+                    alloc_id = %alloc.id,
+                    %error,
+                    "failed to persist a restart; an agent that dies now forgets it"
+                );
             }
         }
         tasks.iter().for_each(|at| alloc.wake_task(*at));
@@ -167,7 +171,11 @@ impl Manager {
         };
         self.allocs.undelivered(&alloc.id);
         if let Err(error) = alloc.shown(save).await {
-            tracing::error!(alloc_id = %alloc.id, %error, "failed to persist a restart; an agent that dies now forgets it");
+            tracing::error!(
+                alloc_id = %alloc.id,
+                %error,
+                "failed to persist a restart; an agent that dies now forgets it"
+            );
         }
         if revived {
             self.enter(UnownedAlloc::new(Arc::clone(alloc)));

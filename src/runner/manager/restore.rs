@@ -425,7 +425,11 @@ async fn recover(alloc: &Arc<Alloc>, at: usize, handle: TaskHandle) -> Beginning
         Ok(Some(attempt)) => {
             // Polled once: an attempt that has ended returns at once. If its driver died of that, its owner recovers it
             // again.
-            let end = tokio::select! { biased; end = attempt.wait(alloc.ctx.clock.as_ref()) => end.ok(), () = std::future::ready(()) => None };
+            let end = tokio::select! {
+                biased;
+                end = attempt.wait(alloc.ctx.clock.as_ref()) => end.ok(),
+                () = std::future::ready(()) => None,
+            };
             Beginning::Found(attempt, end)
         }
         Ok(None) => Beginning::Recorded,

@@ -373,8 +373,8 @@ impl DataDir {
     pub fn closed_to(&self, account: &Account) -> Option<String> {
         let (path, mode) = access::first_not_traversable(account, &self.root).ok()??;
         Some(format!(
-            "user {} cannot reach the data directory: {} is closed to it (mode {mode:04o}); `chmod o+x` it, or give the agent \
-             another --data-dir",
+            "user {} cannot reach the data directory: {} is closed to it (mode {mode:04o}); `chmod o+x` it, or give \
+             the agent another --data-dir",
             account.name,
             path.display()
         ))

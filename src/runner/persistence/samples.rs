@@ -78,7 +78,11 @@ impl SampleFile {
         let (bytes, file) = match read {
             Ok(read) => read,
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "cannot open the sample file: counters of tasks without cgroups may fall after a crash");
+                tracing::warn!(
+                    path = %path.display(),
+                    %error,
+                    "cannot open the sample file: counters of tasks without cgroups may fall after a crash"
+                );
                 return SampleFile::default();
             }
         };
@@ -144,7 +148,12 @@ impl ReadingSink for Arc<SamplePage> {
             && !self.reported.swap(true, Ordering::Relaxed)
         {
             let AttemptKey { alloc, task, .. } = &self.key;
-            tracing::warn!(alloc_id = %alloc, %task, %error, "failed to persist the last sample: a counter may fall after a crash");
+            tracing::warn!(
+                alloc_id = %alloc,
+                %task,
+                %error,
+                "failed to persist the last sample: a counter may fall after a crash"
+            );
         }
     }
 }

@@ -236,7 +236,8 @@ proptest! {
                 PortStep::Reserve(who, mut requested) => {
                     let mut seen = BTreeSet::new();
                     requested.retain(|port| port.is_none_or(|port| seen.insert(port)));
-                    let needed_ports: Vec<_> = requested.iter().enumerate().map(|(n, port)| needed(&n.to_string(), *port)).collect();
+                    let numbered = requested.iter().enumerate();
+                    let needed_ports: Vec<_> = numbered.map(|(n, port)| needed(&n.to_string(), *port)).collect();
                     let taken: BTreeSet<u16> = records.values().flat_map(|ports| values(ports)).collect();
                     match reserve(&keeper, &holder(&who.to_string()), &needed_ports, &[]) {
                         Ok(ports) => {

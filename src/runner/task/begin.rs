@@ -70,7 +70,12 @@ impl TaskOwner {
     /// The driver died while it waited, and the task may still run: recovers the task and waits for it again.
     pub(super) async fn wait_died(&mut self, error: &DriverCallError) {
         self.deaths += 1;
-        tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, %error, "driver died while waiting for a task");
+        tracing::error!(
+            alloc_id = %self.alloc.id,
+            task = %self.alloc.task(self.at).name,
+            %error,
+            "driver died while waiting for a task"
+        );
         match &self.attempt {
             Some(attempt) if self.deaths <= DEATHS => {
                 self.launching =

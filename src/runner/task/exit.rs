@@ -41,7 +41,12 @@ impl TaskOwner {
 
     pub(super) async fn exited(&mut self, end: AttemptEnd) {
         for problem in &end.problems {
-            tracing::warn!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, problem, "failed to read part of the last sample");
+            tracing::warn!(
+                alloc_id = %self.alloc.id,
+                task = %self.alloc.task(self.at).name,
+                problem,
+                "failed to read part of the last sample"
+            );
         }
         self.alloc.read_last(self.at, matches!(end.status, ExitStatus::Unknown(_))).await;
         let last_output = match end.status {

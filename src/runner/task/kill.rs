@@ -366,7 +366,10 @@ impl TaskOwner {
         let mut pause = Duration::from_millis(10);
         let mut removed = ended.destroy().await;
         while let Err(DriverCallError::Refused(DriverError::StillRunning)) = &removed {
-            tracing::error!(alloc_id = %self.alloc.id, "task still runs after its driver reported its end; sending SIGKILL");
+            tracing::error!(
+                alloc_id = %self.alloc.id,
+                "task still runs after its driver reported its end; sending SIGKILL"
+            );
             if Instant::now() + pause > until {
                 return self.outlived(ended).await;
             }

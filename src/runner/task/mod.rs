@@ -280,7 +280,8 @@ impl TaskOwner {
                 self.background = None;
                 OwnerEvent::Answered(answer)
             }
-            end = wait(&self.alloc, self.attempt.as_ref()), if self.attempt.is_some() && self.launching.is_none() => match end {
+            end = wait(&self.alloc, self.attempt.as_ref()),
+                if self.attempt.is_some() && self.launching.is_none() => match end {
                 Ok(end) => OwnerEvent::Ended(end),
                 Err(error) => OwnerEvent::WaitDied(error),
             },

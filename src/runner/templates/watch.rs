@@ -139,7 +139,12 @@ impl TemplateWatch {
     }
 
     fn gives_up(&self, why: &str) {
-        tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, why, "templates are not watched");
+        tracing::error!(
+            alloc_id = %self.alloc.id,
+            task = %self.alloc.task(self.at).name,
+            why,
+            "templates are not watched"
+        );
         self.emit(format!("its templates are not rendered again before its next start: {why}"), Some(why.to_owned()));
     }
 

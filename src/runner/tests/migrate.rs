@@ -26,10 +26,10 @@ fn changed(job: &Job, n: usize) -> Job {
 fn place(host: &TestHost, id: &AllocId, path: &str) -> PathBuf {
     host.data_dir.alloc(id).join(path)
 }
-fn write(host: &TestHost, id: &AllocId, path: &str, text: &str) {
+pub(super) fn write(host: &TestHost, id: &AllocId, path: &str, text: &str) {
     std::fs::write(place(host, id, path), text).unwrap();
 }
-fn read(host: &TestHost, id: &AllocId, path: &str) -> Option<String> {
+pub(super) fn read(host: &TestHost, id: &AllocId, path: &str) -> Option<String> {
     std::fs::read_to_string(place(host, id, path)).ok()
 }
 fn migrations(agent: &Handle, outcome: &str) -> f64 {

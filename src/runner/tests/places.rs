@@ -1,9 +1,7 @@
-//! Blocking work has few permits, and kills have their own. Here the clock is real, because blocked threads stop the
-//! paused one.
+//! Blocking work has few permits, and kills have their own. The clock is real where threads are blocked, because they
+//! stop the paused one.
 //!
 //! Promise (Durability and recovery): Hanging launches delay no kill; a hanging kill does not delay abandonment
-
-use std::time::Instant;
 
 use serde_json::json;
 
@@ -55,14 +53,14 @@ async fn hanging_launches_do_not_block_kills() {
     until_over(&agent, &id).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn hanging_kill_does_not_delay_abandonment() {
     let mut host = TestHost::new();
     host.config.kill_budget = Duration::from_millis(200);
     let agent = host.start().await;
     let hang = Duration::from_secs(4);
     let id = deaf(&agent, json!({ "deaf": 1, "unkillable": 1, "kill_ms": hang.as_millis() })).await;
-    let requested_at = Instant::now();
+    let requested_at = tokio::time::Instant::now();
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
     let took = requested_at.elapsed();
     assert!(took >= GRACE + host.config.kill_budget && took < hang, "{took:?}");

@@ -3,7 +3,9 @@
 use serde_json::json;
 
 use super::coordinate::{SIDECAR, ends, group, leading};
+use super::migrate::{read, write};
 use super::*;
+use crate::model::job::EphemeralDisk;
 use crate::model::update::UpdatePolicy;
 use crate::runner::{RestartTarget, Wait};
 
@@ -17,6 +19,8 @@ const LATER: u64 = 20;
 enum StopCause {
     Stop,
     Newer,
+    /// The alloc that replaces it waits for its end and takes over its data.
+    Move(EphemeralDisk),
     Update,
     Running,
     Task,
@@ -27,9 +31,12 @@ enum StopCause {
     Sidecar,
 }
 
-const WAYS: [(StopCause, &str); 10] = [
+const MOVE: &str = "`run` of a newer version that [takes over its data](#data-of-a-replaced-alloc)";
+const WAYS: [(StopCause, &str); 12] = [
     (StopCause::Stop, "`stop`"),
     (StopCause::Newer, "`run` of a newer version of its job"),
+    (StopCause::Move(EphemeralDisk { sticky: true, migrate: false }), MOVE),
+    (StopCause::Move(EphemeralDisk { sticky: false, migrate: true }), MOVE),
     (StopCause::Update, "its turn in an [`update`](#update)"),
     (StopCause::Running, "`restart ALLOC`"),
     (StopCause::Task, "`restart ALLOC TASK`"),
@@ -51,6 +58,7 @@ fn job_of(way: StopCause) -> Job {
         StopCause::Expired => group(JobKind::Batch, &[("a", None, deaf)]),
         StopCause::Stop
         | StopCause::Newer
+        | StopCause::Move(_)
         | StopCause::Update
         | StopCause::Running
         | StopCause::Task
@@ -59,6 +67,9 @@ fn job_of(way: StopCause) -> Job {
     let group = &mut job.groups[0];
     group.shutdown_delay = Duration::from_secs(GROUP);
     group.update = (way == StopCause::Update).then(UpdatePolicy::default);
+    if let StopCause::Move(disk) = way {
+        group.ephemeral_disk = disk;
+    }
     group.max_run_duration = (way == StopCause::Expired).then_some(later);
     let task = &mut group.tasks[0];
     task.shutdown_delay = Duration::from_secs(TASK);
@@ -74,13 +85,14 @@ async fn ended_by(way: StopCause, away: bool) -> (Duration, Duration) {
     let id = submit(&agent, job_of(way)).await;
     until_state(&agent, &id, TaskState::Running).await;
     let process = host.world.of(&"a".into());
-    let mut requested_at = tokio::time::Instant::now();
+    write(&host, &id, "alloc/data/file", "data");
+    let (mut requested_at, mut next) = (tokio::time::Instant::now(), None);
     match way {
         StopCause::Stop => drop(agent.stop(&id, Wait::No).await.unwrap()),
-        StopCause::Newer | StopCause::Update => {
+        StopCause::Newer | StopCause::Move(_) | StopCause::Update => {
             let mut newer = job_of(way);
             newer.meta.insert("version".to_owned(), "2".to_owned());
-            submit(&agent, newer).await;
+            next = Some(submit(&agent, newer).await);
         }
         StopCause::Running => drop(agent.restart(&id, RestartTarget::Running).await.unwrap()),
         StopCause::Task => drop(agent.restart(&id, RestartTarget::Task("a")).await.unwrap()),
@@ -98,8 +110,12 @@ async fn ended_by(way: StopCause, away: bool) -> (Duration, Duration) {
     let signalled = tokio::time::Instant::now();
     until("force", || has("force")).await;
     assert_eq!(*process.signals.lock().unwrap(), ["SIGUSR1", "force"], "{way:?}");
+    let times = (signalled - requested_at, signalled.elapsed());
+    if let (StopCause::Move(_), Some(next)) = (way, next) {
+        until("its data to be taken over", || read(&host, &next, "alloc/data/file").is_some()).await;
+    }
     drop(agent);
-    (signalled - requested_at, signalled.elapsed())
+    times
 }
 
 fn verb(holds: bool) -> &'static str {

@@ -386,7 +386,11 @@ proptest! {
     /// Promise (Measured values): Enqueued points equal exported, rejected, dropped and queued ones, at every moment
     /// and across restarts
     #[test]
-    fn within_its_bounds_every_point_is_accounted_for(steps in steps(), bytes in 1_u64..20_000, memory_bytes in 0_usize..8_000) {
+    fn within_its_bounds_every_point_is_accounted_for(
+        steps in steps(),
+        bytes in 1_u64..20_000,
+        memory_bytes in 0_usize..8_000,
+    ) {
         let limits = QueueLimits { bytes, age: Duration::from_secs(5_000), memory_bytes };
         let mut world = QueueModel::new(limits, true);
         steps.iter().for_each(|step| world.step(step));
@@ -397,7 +401,10 @@ proptest! {
     ///
     /// Promise (Measured values): A damaged queue starts and reports the loss; one of a newer version is left alone
     #[test]
-    fn a_damaged_file_costs_what_is_damaged_and_is_counted(flips in prop::collection::vec((0_usize..6_000, 1_u8..), 1..4), cut in prop::option::of(0_usize..6_000)) {
+    fn a_damaged_file_costs_what_is_damaged_and_is_counted(
+        flips in prop::collection::vec((0_usize..6_000, 1_u8..), 1..4),
+        cut in prop::option::of(0_usize..6_000),
+    ) {
         let mut world = QueueModel::new(wide(), true);
         (0..8).for_each(|n| world.push(n + 1, 500));
         let whole = world.queue.ledger();

@@ -9,6 +9,8 @@ pub enum Limit {
     /// Its ratio to the peer or floor of the same run is at most that.
     Ratio(f64),
     RatioAtLeast(f64),
+    /// It is shown, and held against nothing.
+    NoBudget,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -170,11 +172,25 @@ pub const BUDGETS: &[Budget] = &[
         Limit::Ratio(1.2),
         "",
     ),
+    budget("containers/driver-memory", "agent memory, 100 `docker` tasks", Limit::NoBudget, ""),
+    budget("containers/driver-cpu", "agent CPU, 100 idle `docker` tasks, without scrapes", Limit::NoBudget, ""),
     budget("launch/exec-to-running-p50", "starting an `exec` task, against `raw_exec`", Limit::Ratio(2.0), ""),
     budget("transfers/artifact", "an artifact of 1 GiB, against `curl` and syncfs", Limit::Ratio(1.3), ""),
     budget(
+        "transfers/artifact-beside-curl",
+        "an artifact of 1 GiB, durable, against `curl` alone",
+        Limit::Ratio(1.3),
+        "",
+    ),
+    budget(
         "transfers/unpacked",
         "an artifact of 2,000 files, against `curl`, `tar -xzf` and syncfs",
+        Limit::Ratio(1.3),
+        "",
+    ),
+    budget(
+        "transfers/unpacked-beside-tar",
+        "an artifact of 2,000 files, downloaded and durable, against `tar -xzf` alone",
         Limit::Ratio(1.3),
         "",
     ),

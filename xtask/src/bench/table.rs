@@ -13,9 +13,10 @@ impl Budget {
             Limit::AtLeast(least) => format!("at least {least}"),
             Limit::Ratio(most) => format!("at most {most} times"),
             Limit::RatioAtLeast(least) => format!("at least {least} times"),
+            Limit::NoBudget => "none".to_owned(),
         }
     }
-    /// `None`: the row does not say.
+    /// `None`: the row does not say, or nothing is promised.
     fn is_met(&self, row: &Row) -> Option<bool> {
         let value = |text: &str| text.parse::<f64>().ok();
         let ratio = || value(&row.ratio.as_ref()?.times);
@@ -24,6 +25,7 @@ impl Budget {
             Limit::AtLeast(least) => Some(value(&row.value)? >= least),
             Limit::Ratio(most) => Some(ratio()? <= most),
             Limit::RatioAtLeast(least) => Some(ratio()? >= least),
+            Limit::NoBudget => None,
         }
     }
 }
@@ -38,6 +40,7 @@ fn budgets(rows: &[Row], accepts: impl Fn(&Budget) -> bool) -> String {
         let retained = match budget.is_met(row) {
             Some(true) => "kept",
             Some(false) => "**short**",
+            None if budget.limit == Limit::NoBudget => "",
             None => "not measured",
         };
         let (times, to) = row.ratio.as_ref().map_or(("", ""), |ratio| (ratio.times.as_str(), ratio.to.as_str()));
@@ -170,6 +173,16 @@ mod tests {
             "a ratio that was not measured is not guessed: {text}"
         );
         assert!(!text.contains("5,000 idle"), "a row that was not measured must not stand there: {text}");
+    }
+
+    #[test]
+    fn figure_without_a_budget_is_shown_without_a_result() {
+        let row = Row {
+            unit: "KiB of the agent for each container".into(),
+            ..row("containers/driver-memory", "41.27", None)
+        };
+        let text = budgets(&[row], |_| true);
+        assert!(text.contains("| 41.3 KiB of the agent for each container |  |  | none |  |  |"), "{text}");
     }
 
     #[test]

@@ -89,8 +89,8 @@ fn packages(allostat: &Path, tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Of the part `docker`: what a container takes that needs no network.
-const DOCKER: [&str; 6] = ["dockerd", "docker", "docker-init", "containerd", "containerd-shim-runc-v2", "runc"];
+/// Of the part `docker`: what a container takes that needs no network, with and without Docker.
+const DOCKER: [&str; 7] = ["dockerd", "docker", "docker-init", "containerd", "containerd-shim-runc-v2", "ctr", "runc"];
 
 /// Docker, where its own service would have it.
 fn add_docker(root: &Path, tree: &Path) -> Result<()> {

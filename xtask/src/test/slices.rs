@@ -71,6 +71,7 @@ pub const SYSTEMD_POWER: Slice = Slice {
         "src/store",
         "src/supervisor",
         "tests/common",
+        "tests/observed",
         "tests/systemd",
         "xtask/src/guest",
         "xtask/src/package",

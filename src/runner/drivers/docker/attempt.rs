@@ -396,6 +396,9 @@ pub async fn write_logs(
             let lost = writer.as_ref().map(logs::ContainerLogWriter::lost).unwrap_or_default();
             (lost, problem.or_else(|| writer.and_then(|writer| writer.problem())))
         }
-        () = late => (LostOutput::default(), Some("its last output: the engine did not hand it over in time".to_owned())),
+        () = late => {
+            let problem = "its last output: the engine did not hand it over in time";
+            (LostOutput::default(), Some(problem.to_owned()))
+        }
     }
 }

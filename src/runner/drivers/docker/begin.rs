@@ -179,7 +179,7 @@ async fn give_way(
         Ok(found) => found,
         // It is gone meanwhile.
         Err(error) if error.is_not_found() => return Ok(()),
-        Err(error) => return Err(shared.record_error(error).of_start("look at the container of that name")),
+        Err(error) => return Err(shared.record_error(error).of_start("inspect the container of that name")),
     };
     let of_task = |run_dir: &str| Path::new(run_dir).parent() == handle.run_dir.parent();
     if !found.label(label::RUN_DIR).is_some_and(of_task) {
@@ -204,7 +204,7 @@ async fn run(shared: &Arc<DockerContext>, record: &mut ContainerRecord) -> Resul
         }
         container = shared.engine.inspect(&id).await;
     }
-    let container = container.map_err(|e| shared.record_error(e).of_start("look at the container"))?;
+    let container = container.map_err(|e| shared.record_error(e).of_start("inspect the container"))?;
     record.learn(&container);
     Ok(container)
 }

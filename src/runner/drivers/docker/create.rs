@@ -279,7 +279,13 @@ fn log_config(request: &StartRequest, config: &Config) -> Value {
 }
 
 fn devices(request: &StartRequest, config: &Config) -> Vec<Value> {
-    let device = |host: &str, inside: &str, permissions: &str| json!({"PathOnHost": host, "PathInContainer": inside, "CgroupPermissions": permissions});
+    let device = |host: &str, inside: &str, permissions: &str| {
+        json!({
+            "PathOnHost": host,
+            "PathInContainer": inside,
+            "CgroupPermissions": permissions,
+        })
+    };
     let own = config.devices.iter().map(|of| device(&of.host_path, &of.container_path, &of.permissions));
     let reserved = request.devices.nodes.iter().map(|of| device(&of.host_path, &of.task_path, &of.permissions));
     own.chain(reserved).collect()

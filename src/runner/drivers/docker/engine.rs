@@ -16,6 +16,7 @@ use crate::host::http::exchange::{self, HttpAnswer, Payload, RequestMethod};
 use crate::host::http::tunnel::{self, Tunnel, TunnelAnswer};
 use crate::host::http::{Address, HttpError};
 use crate::host::peer::Trust;
+use crate::model::bounded_json;
 use crate::runner::drivers::DriverError;
 use crate::runner::wait_ends::{Ends, EndsWith};
 
@@ -236,7 +237,8 @@ impl DockerEngine {
     }
     /// The address of the host in the default network.
     pub async fn bridge_ip(&self) -> Option<String> {
-        let bridge: Value = self.json(RequestMethod::Get, "/networks/bridge", None, SOON).await.ok()?;
+        let body = self.whole(RequestMethod::Get, "/networks/bridge", None, SOON).await.ok()?;
+        let bridge = bounded_json::parse(&body)?;
         bridge["IPAM"]["Config"][0]["Gateway"].as_str().filter(|ip| !ip.is_empty()).map(str::to_owned)
     }
     /// Its ID, and warnings of the engine.

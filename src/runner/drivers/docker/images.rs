@@ -125,7 +125,7 @@ impl Images {
         match &here {
             Ok(image) if !config.force_pull && !reference.is_latest() => return Ok(found(image.clone())),
             Err(error) if !error.is_not_found() => {
-                return Err(error.clone().of_start(&format!("look for the image {name}")));
+                return Err(error.clone().of_start(&format!("inspect the image {name}")));
             }
             Ok(_) | Err(_) => {}
         }

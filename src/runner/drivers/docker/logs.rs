@@ -124,8 +124,11 @@ impl ContainerLogWriter {
             |stream| Rotator::open(&orders.directory, &orders.task, stream, orders.max_files, orders.max_file_bytes);
         let file =
             File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(run_dir.join(FILE));
-        let file =
-            file.map_err(|error| tracing::warn!(run_dir = %run_dir.display(), %error, "failed to open the log position; lines may repeat after a restart")).ok();
+        let failed = |error: io::Error| {
+            let run_dir = run_dir.display();
+            tracing::warn!(%run_dir, %error, "failed to open the log position; lines may repeat after a restart");
+        };
+        let file = file.map_err(failed).ok();
         let known = file.as_ref().and_then(LogPositions::read);
         let mut streams = [open("stdout"), open("stderr")];
         let mut order = OrderWriter::open(&orders.directory, &orders.task);

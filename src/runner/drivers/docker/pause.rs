@@ -70,7 +70,7 @@ pub async fn hold(
             Ok(found) => found.id,
             Err(error) if error.is_not_found() => create(shared, request, namespace, info).await?,
             Err(error) => {
-                return Err(shared.record_error(error).of_start("look for the pause container of its network"));
+                return Err(shared.record_error(error).of_start("find the pause container of its network"));
             }
         };
         let entered = match shared.engine.start(&id).await {
@@ -150,7 +150,7 @@ async fn own_image(shared: &Arc<DockerContext>) -> Result<String, DriverError> {
     let check = async || match shared.engine.image(&name).await {
         Ok(found) => Ok(Some(found).filter(is_own)),
         Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(shared.record_error(error).of_start("look for the image of pause containers")),
+        Err(error) => Err(shared.record_error(error).of_start("inspect the image of pause containers")),
     };
     if let Some(found) = check().await? {
         return Ok(found.id);
@@ -180,7 +180,7 @@ async fn entered(shared: &Arc<DockerContext>, id: &str, namespace: &Path) -> Res
             Ok(container) => container,
             Err(error) if error.is_not_found() => return Ok(PauseStart::Missing),
             Err(error) => {
-                return Err(shared.record_error(error).of_start("look at the pause container of its network"));
+                return Err(shared.record_error(error).of_start("inspect the pause container of its network"));
             }
         };
         let pid = u32::try_from(container.state.pid).ok().filter(|pid| *pid > 0);

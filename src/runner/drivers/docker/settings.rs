@@ -12,8 +12,8 @@ pub const NAME: &str = "docker";
 /// Default address of engines.
 const ENDPOINT: &str = "unix:///var/run/docker.sock";
 /// Docker's default capabilities without NET_RAW, with which a container could forge packets: Nomad's default.
-const ALLOW_CAPS: &str = "audit_write,chown,dac_override,fowner,fsetid,kill,mknod,net_bind_service,setfcap,setgid,setpcap,\
-                          setuid,sys_chroot";
+const ALLOW_CAPS: &str =
+    "audit_write,chown,dac_override,fowner,fsetid,kill,mknod,net_bind_service,setfcap,setgid,setpcap,setuid,sys_chroot";
 const ALLOW_RUNTIMES: &str = "runc,nvidia";
 
 /// The keys of the stanza `docker`.
@@ -39,7 +39,8 @@ pub static SETTINGS: &[DriverSetting] = &[
     DriverSetting {
         key: key::PRIVILEGED,
         env: "ALLOSTAT_DOCKER_ALLOW_PRIVILEGED",
-        about: "Whether jobs may run privileged containers, which can do on the host whatever root can. Default: false.",
+        about: "Whether jobs may run privileged containers, which can do on the host whatever root can. Default: \
+                false.",
         check: |text| flag(text).map(drop),
     },
     DriverSetting {
@@ -52,8 +53,8 @@ pub static SETTINGS: &[DriverSetting] = &[
     DriverSetting {
         key: key::CAPS,
         env: "ALLOSTAT_DOCKER_ALLOW_CAPS",
-        about: "Capabilities that containers may have, separated by commas; \"all\". Default: Docker's without net_raw, \
-                as in Nomad.",
+        about: "Capabilities that containers may have, separated by commas; \"all\". Default: Docker's without \
+                net_raw, as in Nomad.",
         check: |text| caps(text).map(drop),
     },
     DriverSetting {

@@ -210,7 +210,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_stream_panics_and_holds_little(bytes in proptest::collection::vec(any::<u8>(), 0..400), terminal: bool, step in 1usize..50) {
+        fn no_stream_panics_and_holds_little(
+            bytes in proptest::collection::vec(any::<u8>(), 0..400),
+            terminal: bool,
+            step in 1usize..50,
+        ) {
             let mut decoder = Decoder::new(terminal);
             for piece in bytes.chunks(step) {
                 if decoder.take(piece, |_| {}).is_err() {
@@ -220,9 +224,13 @@ mod tests {
             }
         }
         #[test]
-        fn any_messages_come_out(messages in proptest::collection::vec((1u8..3, proptest::collection::vec(any::<u8>(), 0..60)), 0..8), step in 1usize..200) {
+        fn any_messages_come_out(
+            messages in proptest::collection::vec((1u8..3, proptest::collection::vec(any::<u8>(), 0..60)), 0..8),
+            step in 1usize..200,
+        ) {
             let stream: Vec<u8> = messages.iter().flat_map(|(stream, text)| frame(*stream, text)).collect();
-            let expected: Vec<_> = messages.into_iter().map(|(of, text)| (if of == 1 { LogStream::Stdout } else { LogStream::Stderr }, text)).collect();
+            let stream_of = |number: u8| if number == 1 { LogStream::Stdout } else { LogStream::Stderr };
+            let expected: Vec<_> = messages.into_iter().map(|(number, text)| (stream_of(number), text)).collect();
             prop_assert_eq!(read(false, &stream, step).unwrap(), expected);
         }
     }

@@ -272,6 +272,79 @@ async fn docker_engine_that_hangs_or_answers_garbage_is_unhealthy_and_loses_no_t
     assert_eq!(end.status, ExitStatus::Code(3));
 }
 
+/// An engine that sends without end, as fast as the client takes it: the bytes that it took.
+fn endless_engine(path: &'static str, piece: &'static [u8]) -> (FakeEngine, Arc<AtomicUsize>) {
+    let taken: Arc<AtomicUsize> = Arc::default();
+    let count = Arc::clone(&taken);
+    let engine = FakeEngine::streaming(move |requested, _, stream| {
+        let sent = match requested {
+            _ if requested.split('?').next() == Some(path) => stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n"),
+            "GET /info" => return drop(stream.write_all(&answer(200, INFO))),
+            _ => return drop(stream.write_all(&answer(404, r#"{"message":"No such image"}"#))),
+        };
+        while sent.is_ok() && stream.write_all(piece).is_ok() {
+            count.fetch_add(piece.len(), SeqCst);
+        }
+    });
+    (engine, taken)
+}
+
+#[tokio::test]
+async fn hostile_engine_that_sends_without_end_is_unhealthy_after_its_limit() {
+    let (engine, taken) = endless_engine("GET /info", &[b' '; 64 << 10]);
+    let driver = DockerDriver::new(&engine.context());
+    let report = driver.fingerprint().next().await.unwrap();
+    assert_eq!(report.health, Health::Unhealthy, "{report:?}");
+    let taken = taken.load(SeqCst);
+    assert!(taken < 32 << 20, "{taken} bytes, at most 8 MiB and what waits in the socket");
+}
+
+/// 8 MiB of JSON can take 800 MB of memory.
+#[tokio::test]
+async fn hostile_engine_with_too_many_values_of_a_network_has_no_address_of_the_host() {
+    let network = |more: usize| {
+        let rest = r#""IPAM":{"Config":[{"Gateway":"172.17.0.1"}]}"#;
+        format!(r#"{{"Containers":[{}0],{rest}}}"#, "0,".repeat(more))
+    };
+    for (more, expected) in [(100, Some("172.17.0.1")), (60_000, None)] {
+        let bridge = network(more);
+        let engine = FakeEngine::start(move |requested, _| match requested {
+            "GET /info" => Some(answer(200, INFO)),
+            _ => Some(answer(200, &bridge)),
+        });
+        let report = DockerDriver::new(&engine.context()).fingerprint().next().await.unwrap();
+        assert_eq!(report.health, Health::Healthy, "{report:?}");
+        assert_eq!(report.attributes.get("bridge_ip").map(String::as_str), expected);
+    }
+}
+
+/// What a registry answers comes in lines of the engine: one without end, noise, 60 kB of reason.
+#[tokio::test]
+async fn hostile_registry_makes_a_pull_fail_with_a_short_reason() {
+    let reason = json!({"error": format!("\u{1b}[2J{}", "x".repeat(60_000))}).to_string();
+    let reason: &'static [u8] = Box::leak(format!("{reason}\n").into_boxed_str()).as_bytes();
+    let cases: [(&'static [u8], &str); 3] = [
+        (&[b'x'; 4 << 10], "the Docker engine sent an invalid response: a line without end"),
+        (b"<html>\n", "the Docker engine sent an invalid response: "),
+        (reason, "\u{1b}[2Jxxxx"),
+    ];
+    for (piece, words) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        let request = request(dir.path(), json!({"image": "app:1"}));
+        let (engine, taken) = endless_engine("POST /images/create", piece);
+        let driver = DockerDriver::new(&engine.context());
+        let handle = driver.prepare(&request).unwrap();
+        let Err(DriverError::Start { message, .. }) = driver.start(request, handle).await else {
+            panic!("it did not fail")
+        };
+        assert!(message.starts_with(&format!("cannot pull app:1: {words}")), "{message:?}");
+        assert!(message.len() < 2_100, "{} bytes", message.len());
+        assert!(engine.requests().iter().all(|(line, _)| !line.contains("/containers/")));
+        let taken = taken.load(SeqCst);
+        assert!(taken < 8 << 20, "{taken} bytes, at most a line and what waits in the socket");
+    }
+}
+
 #[tokio::test]
 async fn docker_recovery_follows_the_answer_of_the_engine() {
     let dir = tempfile::tempdir().unwrap();
@@ -472,7 +545,10 @@ proptest! {
             Just(br#"{"Id":5}"#.to_vec()),
             Just(frame("x")),
         ], 1..12),
-        statuses in proptest::collection::vec(prop_oneof![Just(200u16), Just(204), Just(404), Just(500), 100u16..999], 1..12),
+        statuses in proptest::collection::vec(
+            prop_oneof![Just(200u16), Just(204), Just(404), Just(500), 100u16..999],
+            1..12,
+        ),
     ) {
         let next = AtomicUsize::new(0);
         let engine = FakeEngine::start(move |_, _| {

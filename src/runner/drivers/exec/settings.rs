@@ -12,13 +12,15 @@ pub const ALL: &[DriverSetting] = &[
     DriverSetting {
         key: "allow_caps",
         env: "ALLOSTAT_EXEC_ALLOW_CAPS",
-        about: "Capabilities that tasks may have, by name, separated by commas; \"all\" is one. Default: Nomad's, which tasks have.",
+        about: "Capabilities that tasks may have, by name, separated by commas; \"all\" is one. Default: Nomad's, \
+                which tasks have.",
         check: |text| capabilities(text).map(drop),
     },
     DriverSetting {
         key: "chroot_env",
         env: "ALLOSTAT_EXEC_CHROOT_ENV",
-        about: "What of the host tasks see, read-only: paths separated by commas, HOST or HOST:INSIDE. Default: Nomad's.",
+        about: "What of the host tasks see, read-only: paths separated by commas, HOST or HOST:INSIDE. Default: \
+                Nomad's.",
         check: |text| chroot_env(text).map(drop),
     },
     DriverSetting {

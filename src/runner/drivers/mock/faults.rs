@@ -38,9 +38,14 @@ words! {
         Hang = "hang", "the call never returns, and nothing is done; `stats`: no second sample";
         Die = "die", "the driver panics during the call, each time; `start`: when the task already runs";
         DieOnce = "die_once", "the same, the first time only";
-        Refuse = "refuse", "the call returns an error; `wait`: an unknown exit, while the task still runs; `stats`: no sample";
-        Lie = "lie", "the call reports success, and nothing is done; `wait`: exit code 0, while the task still runs; `recover`: never started; `stats`: counters fall";
-        Garbage = "garbage", "the call returns impossible values: an attempt of another task, times in the far future, counters at their limit, an endless text";
+        Refuse = "refuse",
+            "the call returns an error; `wait`: an unknown exit, while the task still runs; `stats`: no sample";
+        Lie = "lie",
+            "the call reports success, and nothing is done; `wait`: exit code 0, while the task still runs; `recover`: \
+             never started; `stats`: counters fall";
+        Garbage = "garbage",
+            "the call returns impossible values: an attempt of another task, times in the far future, counters at \
+             their limit, an endless text";
         Repeat = "repeat", "the call is done and reported twice: a second signal, a second exit with another exit code";
     }
 }

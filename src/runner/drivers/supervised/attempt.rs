@@ -225,7 +225,7 @@ fn process(
     id: Option<ProcessId>,
 ) -> Result<Option<Process>, DriverError> {
     let Some(id) = id.filter(|_| handle.boot_id == shared.boot_id) else { return Ok(None) };
-    Process::open(id).map_err(|e| failed(format!("cannot look at process {}: {e}", id.pid)))
+    Process::open(id).map_err(|e| failed(format!("cannot open process {}: {e}", id.pid)))
 }
 
 /// A stopped supervisor (SIGSTOP) does not observe the end of its task. So it gets SIGCONT before anything that may end

@@ -112,7 +112,12 @@ pub fn begin(
     if cgroup.is_none() {
         let unlimited = work.limits.limits_needing_cgroup(task);
         if !unlimited.is_empty() {
-            tracing::warn!(alloc_id = %request.alloc_id, task = %task.name, ?unlimited, "not enforced: no cgroups here");
+            tracing::warn!(
+                alloc_id = %request.alloc_id,
+                task = %task.name,
+                ?unlimited,
+                "not enforced: no cgroups here"
+            );
         }
     }
     let limits = work.limits.limits(task, &request.dirs.task)?;
@@ -141,7 +146,11 @@ fn place(
     let closed = || match cgroup.deny_devices(denied) {
         // `device_nodes` of the node reports it too: on a host without that right the task starts anyway.
         Err(refused @ CgroupError::Gate { .. }) => {
-            tracing::warn!(cgroup = %cgroup.path, error = chain(&refused), "failed to deny devices of other tasks to this task");
+            tracing::warn!(
+                cgroup = %cgroup.path,
+                error = chain(&refused),
+                "failed to deny devices of other tasks to this task"
+            );
             Ok(())
         }
         done => done,
@@ -261,7 +270,11 @@ fn clean(cgroup: Option<&Cgroup>, run_dir: &Path) {
     if let Some(cgroup) = cgroup {
         let removed = cgroup.end(Duration::from_secs(2)).and_then(|()| cgroup.remove(Duration::from_secs(1)));
         if let Err(error) = removed {
-            tracing::warn!(error = chain(&error), cgroup = %cgroup.path, "failed to remove the cgroup of a failed start");
+            tracing::warn!(
+                error = chain(&error),
+                cgroup = %cgroup.path,
+                "failed to remove the cgroup of a failed start"
+            );
         }
     }
     for name in [orders::FILE, orders::ERRORS_FILE, record::FILE] {

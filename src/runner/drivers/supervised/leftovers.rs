@@ -126,6 +126,6 @@ fn lives(shared: &SupervisionContext, handle: &TaskHandle) -> Result<bool, Drive
 }
 
 fn is_there(id: ProcessId) -> Result<bool, DriverError> {
-    let process = Process::open(id).map_err(|e| cannot(format_args!("cannot look at process {}", id.pid), &e))?;
+    let process = Process::open(id).map_err(|e| cannot(format_args!("cannot open process {}", id.pid), &e))?;
     Ok(process.is_some_and(|process| !process.has_ended().unwrap_or(false)))
 }

@@ -86,7 +86,11 @@ pub fn inspect(shared: &Arc<SupervisionContext>, mut handle: TaskHandle) -> Resu
         };
         if !matches!(start, RecordSlot::Written(_)) {
             let run_dir = handle.run_dir.display();
-            tracing::warn!(%run_dir, ?start, "record of a live task is damaged; its supervisor is known from the handle");
+            tracing::warn!(
+                %run_dir,
+                ?start,
+                "record of a live task is damaged; its supervisor is known from the handle"
+            );
         }
         let supervisor = Process::open(supervisor);
         // It has ended since the check of the lock: the lock will be free.
@@ -149,7 +153,11 @@ fn end_sessions(shared: &SupervisionContext, handle: &TaskHandle) {
     for session in Cgroup::at(&shared.sampling.layout, path).all_nested(supervisor::EXEC_CGROUP) {
         let ended = session.end(SESSION_PATIENCE).and_then(|()| session.remove(SESSION_PATIENCE));
         if let Err(error) = ended {
-            tracing::warn!(cgroup = %session.path, error = %chain(&error), "failed to kill an exec session of an earlier agent");
+            tracing::warn!(
+                cgroup = %session.path,
+                error = %chain(&error),
+                "failed to kill an exec session of an earlier agent"
+            );
         }
     }
 }

@@ -54,7 +54,11 @@ impl KnownPaths {
             Some(mark) if (mark.device, mark.inode) == (device, inode) => (DirectoryHistory::Same, mark.names.clone()),
             Some(mark) => {
                 let from = mark.names.last().map(|name| name.display().to_string()).unwrap_or_default();
-                tracing::warn!(path = %root.display(), from, "the data directory is a copy: tasks of the original are not managed");
+                tracing::warn!(
+                    path = %root.display(),
+                    from,
+                    "the data directory is a copy: tasks of the original are not managed"
+                );
                 (DirectoryHistory::Copied, Vec::new())
             }
             None if used => (DirectoryHistory::Unknown, Vec::new()),
@@ -62,7 +66,11 @@ impl KnownPaths {
         };
         if names.last().is_none_or(|last| last != root) {
             if let Some(last) = names.last() {
-                tracing::info!(from = %last.display(), to = %root.display(), "the data directory was moved; recovering its tasks");
+                tracing::info!(
+                    from = %last.display(),
+                    to = %root.display(),
+                    "the data directory was moved; recovering its tasks"
+                );
             }
             names.retain(|name| name != root);
             names.push(root.to_owned());
@@ -72,7 +80,11 @@ impl KnownPaths {
         if recorded.as_ref() != Some(&mark)
             && let Err(error) = write(root, &mark)
         {
-            tracing::warn!(%error, path = %root.display(), "failed to record the path of the data directory: if it is moved now, it loses its tasks");
+            tracing::warn!(
+                %error,
+                path = %root.display(),
+                "failed to record the path of the data directory: if it is moved now, it loses its tasks"
+            );
         }
         Ok(KnownPaths { before, names })
     }

@@ -278,7 +278,10 @@ impl Gates {
             (None, SHARED)
         } else {
             if !std::mem::replace(&mut *reported, true) {
-                tracing::warn!(path = %path.display(), "file system without ACLs: the shared directory of allocs is accessible only for the agent's user");
+                tracing::warn!(
+                    path = %path.display(),
+                    "file system without ACLs: the shared directory of allocs is accessible only for the agent's user"
+                );
             }
             (Some(PASSAGE), CLOSED)
         };
@@ -423,7 +426,11 @@ pub(super) fn close_root(root: &Path) -> io::Result<()> {
         let [before, now] = [mode, right].map(|mode| format!("{mode:04o}"));
         tracing::warn!(path = %root.display(), before, now, "mode of the data directory changed");
     } else if mode & 0o022 != 0 && mode & STICKY == 0 {
-        tracing::warn!(path = %root.display(), alien, "other users can replace entries of the data directory: run `chmod go-w` on it");
+        tracing::warn!(
+            path = %root.display(),
+            alien,
+            "other users can replace entries of the data directory: run `chmod go-w` on it"
+        );
     }
     let own = ["shown", "samples", "device-uses", "observed"].map(|name| (name, 0o600));
     for (name, mode) in own.into_iter().chain([("cgroup-parent", 0o644)]) {
