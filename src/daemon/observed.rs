@@ -12,8 +12,8 @@ use crate::runner::Handle;
 use crate::snapshot::Snapshots;
 use crate::telemetry::Metrics;
 
-/// How long a reading without an agent may take until everything has its name. Runtimes that hang get two seconds of it;
-/// the rest is for a busy host with thousands of cgroups, where an unnamed container would be left out.
+/// How long a reading without an agent may take until everything has its name. Runtimes that hang get two seconds of
+/// it; the rest is for a busy host with thousands of cgroups, where an unnamed container would be left out.
 const NAMED: Duration = Duration::from_secs(6);
 
 /// Waits until it is so, no longer than that.
