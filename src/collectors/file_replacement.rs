@@ -25,6 +25,10 @@ impl PassRow<'_> {
     pub(super) fn has_more_than_0(&self, value: RowValue) -> bool {
         value.is_printed() && self.get(value).is_some_and(|number| number > 0)
     }
+    /// How many of its values are above 0.
+    pub(super) fn above_0(&self) -> usize {
+        self.words.iter().filter(|word| **word > 0).count()
+    }
     fn bytes(&self, value: RowValue) -> Option<u64> {
         // The kernel counts in pages of the CPU.
         let page = u64::try_from(rustix::param::page_size()).unwrap_or_default();

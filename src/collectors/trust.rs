@@ -6,7 +6,7 @@
 //! agent runs. Until a value above 0 was confirmed, its row is used only while it is 0: the file is read when the row
 //! shows more than 0, and each minute otherwise.
 
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirEntryExt as _, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -26,8 +26,10 @@ use crate::model::measure::ChangeTrigger;
 use crate::model::units::Limit;
 use crate::model::usage::{Field, Usage};
 
-/// Maximum number of cgroups per hierarchy to compare at start.
+/// Maximum number of cgroups per hierarchy to compare at start: those with most values above 0.
 const AT_START: usize = 48;
+/// Of so many. A host may have thousands of empty cgroups, which confirm and contradict nothing.
+const CANDIDATES: usize = 4096;
 /// Additional comparisons of a contradiction at start.
 const AGAIN: usize = 3;
 /// Contradictions without an agreement in between after which a file is no longer trusted. Fewer may be a coincidence:
@@ -284,10 +286,15 @@ pub(super) fn at_start(
     mut walk: impl FnMut() -> PassRows,
 ) -> bool {
     // The first walk allocates room for all rows.
-    walk();
-    let hierarchies = layout.hierarchies().iter().enumerate();
-    let all: Vec<_> =
-        hierarchies.flat_map(|(index, at)| below(&at.mount).into_iter().map(move |d| (index, d))).collect();
+    let rows = walk();
+    let mut all = Vec::new();
+    for (index, at) in layout.hierarchies().iter().enumerate() {
+        let mut found = below(&at.mount);
+        let above_0 = |inode: u64| rows.row(index, inode, ChangeTrigger::Tick).map_or(0, |row| row.above_0());
+        found.sort_by_cached_key(|(_, inode)| std::cmp::Reverse(above_0(*inode)));
+        all.extend(found.into_iter().take(AT_START).map(|(directory, _)| (index, directory)));
+    }
+    drop(rows);
     let mut check = |directories: &[(usize, PathBuf)]| {
         let before = walk().copied();
         let files_read: Vec<FileReading> =
@@ -360,17 +367,17 @@ fn cgroup_at(hierarchy: usize, directory: &Path) -> Option<(usize, u64)> {
     std::fs::metadata(directory).ok().map(|found| (hierarchy, found.ino()))
 }
 
-/// Some cgroups of a hierarchy, without the root: the kernel has fewer values for it.
-fn below(root: &Path) -> Vec<PathBuf> {
+/// Cgroups of a hierarchy with their inodes, without the root: the kernel has fewer values for it.
+fn below(root: &Path) -> Vec<(PathBuf, u64)> {
     let mut found = Vec::new();
     let mut next = vec![root.to_path_buf()];
     while let Some(directory) = next.pop() {
         let entries = std::fs::read_dir(&directory).into_iter().flatten().flatten();
         for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-            if found.len() >= AT_START {
+            if found.len() >= CANDIDATES {
                 return found;
             }
-            found.push(entry.path());
+            found.push((entry.path(), entry.ino()));
             next.push(entry.path());
         }
     }

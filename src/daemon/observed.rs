@@ -12,9 +12,9 @@ use crate::runner::Handle;
 use crate::snapshot::Snapshots;
 use crate::telemetry::Metrics;
 
-/// How long a look without an agent may take until everything has its name: two seconds are given to runtimes that
-/// hang.
-const NAMED: Duration = Duration::from_millis(2_500);
+/// How long a reading without an agent may take until everything has its name. Runtimes that hang get two seconds of
+/// it; the rest is for a busy host with thousands of cgroups, where an unnamed container would be left out.
+const NAMED: Duration = Duration::from_secs(6);
 
 /// Waits until it is so, no longer than that.
 pub fn until_named(is_settled: impl Fn() -> bool) {

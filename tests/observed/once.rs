@@ -47,7 +47,7 @@ fn sweep_without_an_agent_has_observed_workloads_within_a_bounded_time() {
         let none = Exposition::parse(&pass("false").ok());
         let without = began.elapsed();
         assert!(
-            took < without + Duration::from_secs(5) * patience(),
+            took < without + Duration::from_secs(10) * patience(),
             "{took:?}, and {without:?} with nothing observed"
         );
         assert!(

@@ -65,10 +65,12 @@ struct MoreState {
     fault: Option<RenderFault>,
 }
 
-/// The attempt that runs and takes signals.
+/// The attempt that runs and takes signals. Not one that has ended while no agent ran: after a reboot its secrets have
+/// no tmpfs any more.
 pub(super) fn running_attempt(alloc: &Alloc, at: usize) -> Option<u32> {
     let status = alloc.status(at);
-    (status.state == TaskState::Running && alloc.attempt(at).is_some()).then_some(status.attempt)
+    let runs = status.state == TaskState::Running && !alloc.is_unknown(at) && alloc.attempt(at).is_some();
+    runs.then_some(status.attempt)
 }
 
 impl TemplateWatch {
