@@ -6,8 +6,7 @@
 //!  found ──┐   20 ms     waits for one              2 s at most                           12 s at most
 //!          └── excluded, or over the limit: set aside, counted
 //! ```
-//! `lives` decides each of these steps. A source replies for an end within 2 s, or within 10 s while its engine does
-//! not respond.
+//! `lives` decides each of these steps. A source is queried about an end for 10 s at most.
 //! If the kernel reports ends (`removed`), final values and exit come from there, and short lives are shown with their
 //! whole usage. Observed cgroups are never written to.
 
